@@ -1,0 +1,23 @@
+"""Errors that this package raises. Each message says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+
+class CallbackPodsError(Exception):
+    """Base of every error of this package."""
+
+
+class SettingsError(CallbackPodsError):
+    """A value in ``[kubernetes_callbacks]`` cannot be used; the message names the option and the remedy."""
+
+
+class ExecutorConflictError(CallbackPodsError):
+    """A stock KubernetesExecutor is configured beside this one: both would claim the same pods."""
+
+
+class LaunchError(CallbackPodsError):
+    """This callback cannot be launched, now or later; the text ends up in ``callback.output``."""
+
+
+class PayloadTooLargeError(LaunchError):
+    """The workload is larger than the chosen delivery can carry; the message has the sizes in bytes."""

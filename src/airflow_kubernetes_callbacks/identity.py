@@ -1,0 +1,94 @@
+"""Names by which a callback pod is known: its name, labels, annotations and the selectors over them.
+
+The annotation ``callback_id`` is the identity that every branch looks at. Labels are made safe and
+may be shortened; annotations carry the full values. There is no ``kubernetes_executor`` label: a
+stock executor (a rollback, a sibling during a rolling upgrade) selects on it and fails on a pod
+that has no task annotations.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+OWNER_LABEL = "airflow-worker"
+WORKLOAD_TYPE_LABEL = "airflow-workload-type"
+CALLBACK_ID_LABEL = "callback-id"
+ATTEMPT_LABEL = "callback-attempt"
+EXECUTOR_LABEL = "airflow-executor"
+TEAM_LABEL = "airflow-team"
+DAG_ID_LABEL = "dag_id"
+RUN_ID_LABEL = "run_id"
+DONE_LABEL = "airflow_executor_done"
+
+CALLBACK_ID_ANNOTATION = "callback_id"
+DAG_ID_ANNOTATION = "dag_id"
+RUN_ID_ANNOTATION = "run_id"
+CALLBACK_PATH_ANNOTATION = "callback_path"
+DEADLINE_ID_ANNOTATION = "deadline_id"
+
+CALLBACK_WORKLOAD = "callback"
+CONNECTION_TEST_WORKLOAD = "connection-test"
+
+BASE_CONTAINER = "base"
+RESULT_FINALIZER = "airflow-kubernetes-callbacks/result"
+
+MAX_LABEL_LENGTH = 63
+_UNSAFE_LABEL_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]+")
+_LABEL_EDGES = re.compile(r"^[^A-Za-z0-9]+|[^A-Za-z0-9]+$")
+
+
+def pod_name(callback_id: str, attempt: int) -> str:
+    """Return the pod's name: the idempotency key of one launch, at most 63 characters.
+
+    It is made of the id and the attempt alone, so every scheduler that launches this attempt asks
+    for the same name and the API server lets only one of them through.
+    """
+    return f"callback-{callback_id}-{attempt}"
+
+
+def secret_name(callback_id: str, attempt: int) -> str:
+    """Return the name of the Secret that carries the workload of this launch: the pod's own."""
+    return pod_name(callback_id, attempt)
+
+
+def label_value(value: str) -> str:
+    """Return *value* as a legal label value (at most 63 characters), readable where it can be.
+
+    A value that had to change gets a short hash of the original, so that two values which differ
+    only in illegal characters, or beyond the limit, stay apart.
+    """
+    cleaned = _LABEL_EDGES.sub("", _UNSAFE_LABEL_CHARACTERS.sub("-", value))
+    if cleaned == value and len(value) <= MAX_LABEL_LENGTH:
+        return value
+    digest = hashlib.sha256(value.encode("utf-8", "surrogatepass")).hexdigest()[:9]
+    head = _LABEL_EDGES.sub("", cleaned[: MAX_LABEL_LENGTH - len(digest) - 1])
+    return f"{head}-{digest}" if head else digest
+
+
+def callback_id_of(metadata: Mapping[str, object]) -> str | None:
+    """Return the callback's id that a pod's ``metadata`` carries, in canonical form, or None.
+
+    Total: whatever the annotations hold, nothing is raised. A text that is no UUID is no callback.
+    """
+    annotations = metadata.get("annotations")
+    if not isinstance(annotations, dict):
+        return None
+    value = annotations.get(CALLBACK_ID_ANNOTATION)
+    try:
+        return str(UUID(value))
+    except (TypeError, ValueError, AttributeError):
+        return None
+
+
+def callback_selector(*, workload_type: str = CALLBACK_WORKLOAD, callback_ids: Iterable[str] = ()) -> str:
+    """Return the label selector for pods of this package that are not done, whoever owns them."""
+    parts = [f"{WORKLOAD_TYPE_LABEL}={workload_type}", f"{DONE_LABEL}!=True"]
+    if ids := sorted(callback_ids):
+        parts.append(f"{CALLBACK_ID_LABEL} in ({','.join(ids)})")
+    return ",".join(parts)

@@ -1,0 +1,64 @@
+"""Every branch on an Airflow version or capability.
+
+Capabilities are asked of the installed code ("does it have this?"); version numbers are compared
+only where the difference lies in another process (the worker image, the execution API).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from airflow.executors.base_executor import BaseExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+try:
+    from airflow.executors.workloads import ExecuteCallback
+    from airflow.models.callback import CallbackKey
+    from airflow.utils.state import CallbackState
+
+    SUPPORTS_EXECUTOR_CALLBACKS = hasattr(BaseExecutor, "supports_callbacks")
+except ImportError:  # Airflow 3.2 and older know no callback workloads for executors
+    SUPPORTS_EXECUTOR_CALLBACKS = False
+
+try:
+    from airflow.executors.workloads import WorkloadType
+
+    HAS_WORKLOAD_TYPES = hasattr(BaseExecutor, "supported_workload_types")
+except ImportError:
+    HAS_WORKLOAD_TYPES = False
+
+#: On Airflow 3.4 the pod itself moves the row from QUEUED to RUNNING (``PATCH
+#: /execution/callbacks/{id}/run``) and an executor that writes RUNNING breaks it; on 3.3 nobody
+#: but the executor does. The token scope of the workload tells which of the two it is.
+EXECUTION_API_OWNS_RUNNING = (
+    SUPPORTS_EXECUTOR_CALLBACKS and getattr(ExecuteCallback, "token_scope", "workload") == "callback"
+)
+
+if not SUPPORTS_EXECUTOR_CALLBACKS:
+    ExecuteCallback = CallbackKey = CallbackState = None  # type: ignore[assignment,misc]
+
+
+def callback_support_attributes() -> dict[str, Any]:
+    """Return the class attributes by which an executor declares callback support on this Airflow.
+
+    3.3 reads the flag ``supports_callbacks``; 3.4 reads ``supported_workload_types`` and warns about
+    the flag, so only one of them may be set. Empty below 3.3.
+    """
+    if HAS_WORKLOAD_TYPES:
+        return {
+            "supported_workload_types": frozenset({WorkloadType.EXECUTE_TASK, WorkloadType.EXECUTE_CALLBACK})
+        }
+    if SUPPORTS_EXECUTOR_CALLBACKS:
+        return {"supports_callbacks": True}
+    return {}
+
+
+def queued_callbacks_of(executor: Any) -> MutableMapping[Any, Any]:
+    """Return the executor's own dictionary of queued callbacks (key to workload), to be changed in place."""
+    if HAS_WORKLOAD_TYPES:
+        queues: MutableMapping[Any, Any] = executor.executor_queues[WorkloadType.EXECUTE_CALLBACK]
+        return queues
+    queue: MutableMapping[Any, Any] = executor.queued_callbacks
+    return queue
