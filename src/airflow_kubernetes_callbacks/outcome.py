@@ -2,25 +2,36 @@
 
 The input is the object as the API server sends it (a ``dict``), because that is what a watch event
 and a list both carry; no client model is built for it.
+
+One container decides, the base container; sidecars and init containers never do. The question that
+matters most is whether it ever *began*: a callback that began is never repeated on its own, so where
+the pod leaves that open (its node was lost, its statuses are missing) it counts as begun.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
+from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.identity import (
     ATTEMPT_LABEL,
-    BASE_CONTAINER,
     OWNER_LABEL,
     RESULT_FINALIZER,
     callback_id_of,
 )
+from airflow_kubernetes_callbacks.reason import failure_reason, unstarted_reason, waiting_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow_kubernetes_callbacks.pod_status import BaseStatus
+
+#: Waiting reasons that say "there is no room yet", not "this cannot work".
+CAPACITY_REASONS = frozenset({"Unschedulable", "SchedulingGated"})
 
 
 class CallbackOutcome(str, Enum):
@@ -68,3 +79,96 @@ class PodView:
     #: Our finalizer is on it.
     finalizer: bool
     node: str | None
+
+
+def pod_view(pod: Mapping[str, Any], *, deleted: bool = False) -> PodView | None:
+    """Return what *pod* says about its callback, or None if it carries no callback id.
+
+    Total: whatever the object holds, nothing is raised; what is missing or malformed reads as absent.
+
+    :param deleted: the object is the last one before the pod was removed (a ``DELETED`` event).
+    """
+    metadata = pod_status.mapping(pod, "metadata")
+    callback_id = callback_id_of(metadata)
+    if callback_id is None:
+        return None
+    base = pod_status.base_status(pod)
+    outcome = _outcome(pod, base, deleted)
+    finalizers = metadata.get("finalizers")
+    return PodView(
+        callback_id=callback_id,
+        namespace=_text(metadata.get("namespace")),
+        name=_text(metadata.get("name")),
+        uid=_text(metadata.get("uid")),
+        resource_version=_text(metadata.get("resourceVersion")),
+        owner=_text(pod_status.mapping(metadata, "labels").get(OWNER_LABEL)),
+        attempt=_attempt(pod_status.mapping(metadata, "labels").get(ATTEMPT_LABEL)),
+        outcome=outcome,
+        reason=_reason(pod, base, outcome, deleted),
+        waiting_reason=pod_status.waiting(pod, base).word if outcome is CallbackOutcome.PENDING else None,
+        created_at=epoch_seconds(metadata.get("creationTimestamp")) or 0.0,
+        started_at=epoch_seconds(base.started_at),
+        ended_at=_ended_at(pod, base, outcome),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        gone=deleted,
+        finalizer=isinstance(finalizers, list) and RESULT_FINALIZER in finalizers,
+        node=_text(pod_status.mapping(pod, "spec").get("nodeName")) or None,
+    )
+
+
+def _outcome(pod: Mapping[str, Any], base: BaseStatus, deleted: bool) -> CallbackOutcome:
+    """Return the outcome: the base container's own end, else the pod's, else how far it has come."""
+    phase = pod_status.mapping(pod, "status").get("phase")
+    if base.ended and base.began:
+        return CallbackOutcome.SUCCEEDED if base.exit_code == 0 else CallbackOutcome.FAILED
+    if phase == "Succeeded":
+        return CallbackOutcome.SUCCEEDED
+    if phase == "Failed" or deleted:
+        if base.began or pod_status.may_have_begun(pod, base):
+            return CallbackOutcome.FAILED
+        return CallbackOutcome.NEVER_STARTED
+    if base.began:
+        return CallbackOutcome.RUNNING
+    return CallbackOutcome.NEVER_STARTED if base.ended else CallbackOutcome.PENDING
+
+
+def _reason(pod: Mapping[str, Any], base: BaseStatus, outcome: CallbackOutcome, deleted: bool) -> str | None:
+    if outcome is CallbackOutcome.FAILED:
+        return failure_reason(pod, base, deleted=deleted)
+    if outcome is CallbackOutcome.NEVER_STARTED:
+        return unstarted_reason(pod, base, deleted=deleted)
+    if outcome is CallbackOutcome.PENDING:
+        return waiting_text(pod, base)
+    return None
+
+
+def _ended_at(pod: Mapping[str, Any], base: BaseStatus, outcome: CallbackOutcome) -> float | None:
+    if not outcome.terminal:
+        return None
+    return epoch_seconds(base.finished_at) or epoch_seconds(
+        pod_status.mapping(pod, "metadata").get("deletionTimestamp")
+    )
+
+
+def epoch_seconds(value: object) -> float | None:
+    """Return a Kubernetes time as seconds since the epoch, or None if it is not one."""
+    if not isinstance(value, str):
+        return None
+    try:
+        seconds = datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return seconds if math.isfinite(seconds) and "T" in value else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _attempt(value: object) -> int:
+    """Return the attempt's number; a pod without a readable one counts as the first."""
+    try:
+        number = int(_text(value))
+    except ValueError:
+        return 1
+    return number if number > 0 else 1

@@ -1,0 +1,267 @@
+"""Reading of a pod's JSON: its base container, whether it began, why it waits. Pure and total.
+
+Facts about the kubelet that the reading rests on (Kubernetes 1.34 to 1.37):
+
+* A container that could not be started ends with reason ``StartError`` (runc, CRI-O) or
+  ``ContainerCannotRun`` and a start time of zero (1970-01-01) or none.
+* When a pod ends whose container was never created, or can no longer be found, the kubelet writes
+  ``terminated: {reason: ContainerStatusUnknown, exitCode: 137}`` without times. Only a container that
+  had existed has a ``containerID`` there.
+* A pod that the kubelet refuses to admit ends as Failed with the message ``Pod was rejected: …`` and
+  no container statuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_kubernetes_callbacks.identity import BASE_CONTAINER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+#: The container was created and its process could not be executed.
+START_FAILURES = frozenset(
+    {
+        "StartError",
+        "ContainerCannotRun",
+        "CreateContainerError",
+        "CreateContainerConfigError",
+        "RunContainerError",
+    }
+)
+STATUS_UNKNOWN = "ContainerStatusUnknown"
+
+#: Normal steps on the way to a running container, not reasons to wait for anything.
+_ORDINARY_WAITS = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
+#: Words in a pull error that say "later", not "never".
+_TRANSIENT_PULL = ("pull qps exceeded", "too many requests", "toomanyrequests")
+_PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff"})
+
+_REJECTED = ("Pod was rejected", "Pod Predicate", "Pod was rejected as the node is shutting down")
+_REJECTIONS = frozenset(
+    {
+        "UnexpectedAdmissionError",
+        "NodeAffinity",
+        "MatchNodeSelector",
+        "NodeShutdown",
+        "HostPortConflict",
+        "PodFitsHostPorts",
+        "TopologyAffinityError",
+        "SysctlForbidden",
+        "AppArmor",
+        "PodOSNotSupported",
+        "InvalidNodeInfo",
+        "ProviderFailed",
+    }
+)
+#: Nobody can say what a container did on a node that the cluster lost.
+_NODE_LOST = frozenset({"NodeLost", "DeletionByPodGC", "NodeUnreachable"})
+
+
+@dataclass(frozen=True, slots=True)
+class BaseStatus:
+    """The base container, whatever stands around it."""
+
+    name: str
+    image: str | None
+    #: The process was started at some time.
+    began: bool
+    #: The container has a terminated state, of a process or of an attempt to start one.
+    ended: bool
+    exit_code: int | None
+    #: Kubernetes' word for the end (``Error``, ``OOMKilled``, ``StartError``) or for the wait.
+    word: str | None
+    message: str | None
+    started_at: str | None
+    finished_at: str | None
+    #: The kubelet reports on this container.
+    reported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a pod waits: Kubernetes' word if it is an error, and a text for people."""
+
+    word: str | None
+    text: str | None
+
+
+def mapping(value: object, key: str) -> dict[str, Any]:
+    """Return ``value[key]`` if it is a JSON object, else an empty one."""
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, dict) else {}
+
+
+def mappings(value: object, key: str) -> list[dict[str, Any]]:
+    """Return the JSON objects in the list ``value[key]``."""
+    inner = value.get(key) if isinstance(value, dict) else None
+    return [item for item in inner if isinstance(item, dict)] if isinstance(inner, list) else []
+
+
+def text_of(value: object, key: str) -> str | None:
+    """Return ``value[key]`` if it is a text that says something."""
+    inner = value.get(key) if isinstance(value, dict) else None
+    return inner if isinstance(inner, str) and inner.strip() else None
+
+
+def base_container(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the spec of the base container: the one of that name, else the first."""
+    containers = mappings(mapping(pod, "spec"), "containers")
+    named = [container for container in containers if container.get("name") == BASE_CONTAINER]
+    return (named or containers or [{}])[0]
+
+
+def base_status(pod: Mapping[str, Any]) -> BaseStatus:
+    """Return what the pod reports on its base container."""
+    spec = base_container(pod)
+    name = text_of(spec, "name") or BASE_CONTAINER
+    statuses = mappings(mapping(pod, "status"), "containerStatuses")
+    status = next((item for item in statuses if item.get("name") == name), {})
+    state, last = mapping(status, "state"), mapping(status, "lastState")
+    ends = [end for end in (mapping(last, "terminated"), mapping(state, "terminated")) if end]
+    begun_ends = [end for end in ends if _end_of_begun(end, status)]
+    running, runs = mapping(state, "running"), isinstance(state.get("running"), dict)
+    end = (begun_ends or ([] if runs else ends) or [{}])[0]
+    waits = mapping(state, "waiting")
+    return BaseStatus(
+        name=name,
+        image=text_of(spec, "image") or text_of(status, "image"),
+        began=bool(begun_ends) or runs,
+        ended=bool(begun_ends) or (bool(ends) and not runs),
+        exit_code=_exit_code(end),
+        word=text_of(end, "reason") or text_of(waits, "reason"),
+        message=text_of(end, "message") or text_of(waits, "message"),
+        started_at=_real_time(end.get("startedAt")) or _real_time(running.get("startedAt")),
+        finished_at=_real_time(end.get("finishedAt")),
+        reported=bool(state or last),
+    )
+
+
+def _end_of_begun(end: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Tell whether a terminated state is that of a process that had been started."""
+    if _real_time(end.get("startedAt")):
+        return end.get("reason") not in START_FAILURES
+    if end.get("reason") == STATUS_UNKNOWN:
+        existed = text_of(status, "containerID") or text_of(end, "containerID") or status.get("restartCount")
+        return bool(existed) or "used to be Running" in str(end.get("message"))
+    return end.get("reason") not in START_FAILURES
+
+
+def _real_time(value: object) -> str | None:
+    """Return a time as it stands, or None for none and for the zero time of a failed start."""
+    return (
+        value if isinstance(value, str) and value and not value.startswith(("1970-01-01", "0001-")) else None
+    )
+
+
+def _exit_code(end: Mapping[str, Any]) -> int | None:
+    code = end.get("exitCode")
+    return code if isinstance(code, int) and not isinstance(code, bool) else None
+
+
+def disruption(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the condition that says that Kubernetes itself took the pod away, or an empty object."""
+    return condition(pod, "DisruptionTarget", "True")
+
+
+def condition(pod: Mapping[str, Any], kind: str, status: str) -> dict[str, Any]:
+    """Return the pod's condition of this type if it has this status, else an empty object."""
+    for item in mappings(mapping(pod, "status"), "conditions"):
+        if item.get("type") == kind and item.get("status") == status:
+            return item
+    return {}
+
+
+def node_lost(pod: Mapping[str, Any]) -> bool:
+    """Tell whether the cluster lost sight of the node that the pod was assigned to."""
+    if not text_of(mapping(pod, "spec"), "nodeName"):
+        return False
+    status = mapping(pod, "status")
+    return status.get("reason") in _NODE_LOST or disruption(pod).get("reason") in _NODE_LOST
+
+
+def rejected(pod: Mapping[str, Any]) -> bool:
+    """Tell whether the kubelet refused the pod before it created any container."""
+    status = mapping(pod, "status")
+    word, message = str(status.get("reason")), str(status.get("message"))
+    return word in _REJECTIONS or word.startswith("OutOf") or message.startswith(_REJECTED)
+
+
+def may_have_begun(pod: Mapping[str, Any], base: BaseStatus) -> bool:
+    """Tell whether the base container of a pod that ended may have begun, though none says so."""
+    if node_lost(pod):
+        return True
+    if base.reported or rejected(pod) or failed_init(pod) is not None:
+        return False
+    return bool(mapping(pod, "status").get("startTime"))
+
+
+def failed_init(pod: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the status of an init container that ended with an error, if there is one."""
+    for status in _init_statuses(pod):
+        for state in (mapping(status, "state"), mapping(status, "lastState")):
+            end = mapping(state, "terminated")
+            if end and _exit_code(end) != 0:
+                return {"name": status.get("name"), **end}
+    return None
+
+
+def _init_statuses(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the statuses of init containers that must end before the base container begins."""
+    sidecars = {
+        item.get("name")
+        for item in mappings(mapping(pod, "spec"), "initContainers")
+        if item.get("restartPolicy") == "Always" and isinstance(item.get("name"), str)
+    }
+    for status in mappings(mapping(pod, "status"), "initContainerStatuses"):
+        if not (isinstance(status.get("name"), str) and status["name"] in sidecars):
+            yield status
+
+
+def waiting(pod: Mapping[str, Any], base: BaseStatus) -> Waiting:
+    """Return why the pod waits: an error of a container first, then the scheduler's word."""
+    found = _container_wait(pod) or _pod_wait(pod)
+    if found is None:
+        return Waiting(None, None)
+    word, message = found
+    text = f"{word}: {message}" if message else word
+    lowered = text.lower()
+    transient = word in _PULL_ERRORS and any(words in lowered for words in _TRANSIENT_PULL)
+    return Waiting(None if transient else word, text)
+
+
+def _container_wait(pod: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """Return the first error that the base container, or one that starts before it, waits with."""
+    status = mapping(pod, "status")
+    images = {
+        item.get("name"): text_of(item, "image")
+        for kind in ("initContainers", "containers")
+        for item in mappings(mapping(pod, "spec"), kind)
+        if isinstance(item.get("name"), str)
+    }
+    base_name = base_container(pod).get("name", BASE_CONTAINER)
+    ordinary = [item for item in mappings(status, "containerStatuses") if item.get("name") == base_name]
+    for item in [*mappings(status, "initContainerStatuses"), *ordinary]:
+        waits = mapping(mapping(item, "state"), "waiting")
+        word = text_of(waits, "reason")
+        if word is None or word in _ORDINARY_WAITS:
+            continue
+        name = text_of(item, "name") or "?"
+        message = text_of(waits, "message")
+        image = images.get(name) or text_of(item, "image")
+        about = f"container {name}" + (f", image {image}" if "Image" in word and image else "")
+        return word, f"{about}: {message}" if message else about
+    return None
+
+
+def _pod_wait(pod: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    status = mapping(pod, "status")
+    scheduled = condition(pod, "PodScheduled", "False")
+    if scheduled and not text_of(mapping(pod, "spec"), "nodeName"):
+        named = text_of(scheduled, "reason") or "Unschedulable"
+        return ("Unschedulable" if named == "SchedulerError" else named), text_of(scheduled, "message")
+    if word := text_of(status, "reason"):
+        return word, text_of(status, "message")
+    return None
