@@ -1,0 +1,125 @@
+# What a developer does here; 'make help' lists it. Environments are made on demand in .venv/, one per
+# Airflow version, from the pins in constraints/; packages are shared through uv's cache.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+AIRFLOW ?= 3.3.2
+AIRFLOWS := 3.3.2 3.4.0b2
+COMPAT_AIRFLOWS := 3.2.2 3.0.6
+# The newest Python beside $(PYTHON) on this machine, if any: the unit tests run on it too.
+NEWER_PYTHON ?= $(shell dev/newer-python $(PYTHON))
+
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airflow-kubernetes-callbacks
+UV_VERSION := $(shell sed -n 's/^uv==//p' constraints/tools.txt)
+UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+
+VENV := .venv/$(AIRFLOW)
+PYTEST := $(VENV)/bin/python -m pytest
+TOOLS := .venv/tools/bin
+ARGS ?=
+
+##@ Try it
+.PHONY: demo
+demo: $(VENV)/.ready ## Missed deadlines become pods, on a cluster made for it (KEEP=1: leave the UI up)
+	$(VENV)/bin/python -m kubernetes_tests.demo $(if $(KEEP),--keep) $(ARGS)
+
+##@ Test
+.PHONY: test quick unit unit-newer-python compat test-local test-kind
+test: ## Everything but kind: unit and contract tests, compatibility, the local cluster
+	for airflow in $(AIRFLOWS); do $(MAKE) unit AIRFLOW=$$airflow; done
+	$(MAKE) unit-newer-python
+	for airflow in $(COMPAT_AIRFLOWS); do $(MAKE) compat AIRFLOW=$$airflow; done
+	for airflow in $(AIRFLOWS); do $(MAKE) test-local AIRFLOW=$$airflow; done
+
+quick: ARGS += -m "not slow"
+quick: unit ## The unit tests without the slow ones, on one Airflow
+
+unit: $(VENV)/.ready ## Unit and contract tests on one Airflow (AIRFLOW=3.4.0b2, ARGS="-k settings")
+	@echo "== unit tests, Airflow $(AIRFLOW)"
+	$(PYTEST) tests $(ARGS)
+
+unit-newer-python: ## Unit tests on the newest Python that is installed here
+ifeq ($(NEWER_PYTHON),)
+	@echo "== unit tests on a newer Python: none is installed here, left out"
+else
+	@$(MAKE) .venv/newer/.ready
+	@echo "== unit tests, Airflow $(lastword $(AIRFLOWS)), $$(.venv/newer/bin/python --version)"
+	.venv/newer/bin/python -m pytest tests $(ARGS)
+endif
+
+compat: $(VENV)/.ready ## Airflow versions without executor callbacks (AIRFLOW=3.0.6)
+	@echo "== compatibility, Airflow $(AIRFLOW)"
+	$(PYTEST) tests/compat $(ARGS)
+
+test-local: $(VENV)/.ready ## Kubernetes tests on the local cluster, one Airflow (AIRFLOW=3.4.0b2)
+	@echo "== Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
+	$(PYTEST) kubernetes_tests --cluster local $(ARGS)
+
+test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMAGE: images to start from)
+	@echo "== Kubernetes tests on kind, Airflow $(AIRFLOW)"
+	$(PYTEST) kubernetes_tests --cluster kind $(ARGS)
+
+##@ Check
+.PHONY: lint format types imports news wheel check
+check: lint types imports ## Lint, types and import contract
+
+lint: .venv/tools/.ready ## Style and likely mistakes (ruff)
+	$(TOOLS)/ruff check $(ARGS) .
+	$(TOOLS)/ruff format --check .
+
+format: .venv/tools/.ready ## Let ruff mend what it can
+	$(TOOLS)/ruff check --fix --exit-zero .
+	$(TOOLS)/ruff format .
+
+types: .venv/tools/.ready .venv/$(lastword $(AIRFLOWS))/.ready ## Types (mypy, strict)
+	$(TOOLS)/mypy --python-executable .venv/$(lastword $(AIRFLOWS))/bin/python src
+
+imports: .venv/tools/.ready ## Which module may import which (import-linter)
+	PYTHONPATH=src $(TOOLS)/lint-imports
+
+news: .venv/tools/.ready ## A change that users see has a newsfragment
+	$(TOOLS)/towncrier check --compare-with $(or $(BASE),origin/main)
+
+wheel: $(UV) ## The package, in dist/
+	rm -rf dist
+	$(UV) build --quiet --build-constraints constraints/tools.txt
+	ls dist
+
+##@ Environments
+.PHONY: env constraints clean
+env: $(VENV)/.ready ## The environment .venv/<AIRFLOW>, with this checkout installed in it
+
+constraints: $(UV) ## Resolve the pins in constraints/ anew
+	UV=$(UV) dev/pin-constraints $(AIRFLOWS) $(COMPAT_AIRFLOWS)
+
+clean: ## Environments and build results of this checkout
+	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	@rm -rf $(dir $(@D))
+	$(PYTHON) -m venv $(dir $(@D)) \
+	  || { echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(dir $(@D))bin/pip --quiet --disable-pip-version-check install uv==$(UV_VERSION)
+
+.venv/tools/.ready: constraints/tools.txt pyproject.toml | $(UV)
+	@UV=$(UV) dev/make-env .venv/tools $(PYTHON) constraints/tools.txt --group tools
+
+.venv/newer/.ready: constraints/airflow-$(lastword $(AIRFLOWS)).txt pyproject.toml | $(UV)
+	@UV=$(UV) dev/make-env .venv/newer $(NEWER_PYTHON) $< apache-airflow==$(lastword $(AIRFLOWS)) --editable . --group test
+
+.venv/%/.ready: constraints/airflow-%.txt pyproject.toml | $(UV)
+	@UV=$(UV) dev/make-env .venv/$* $(PYTHON) $< apache-airflow==$* --editable . --group test
+
+.PHONY: help
+help:
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} \
+	  /^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,0 +1,50 @@
+"""``airflow kubernetes-callbacks settings``: what is in force, and where it comes from."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from airflow.cli.simple_table import AirflowConsole
+from airflow.configuration import conf
+from airflow.utils.cli import suppress_logs_and_warning
+from airflow.utils.providers_configuration_loader import providers_configuration_loaded
+
+from airflow_kubernetes_callbacks.errors import SettingsError
+from airflow_kubernetes_callbacks.settings import OPTIONS, SECTION, load_settings
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Mapping
+
+UNKNOWN = "unknown option, ignored"
+
+
+def settings_rows(section: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """Return one row per option, then one per name in the section that is no option.
+
+    :param section: name to value and source, as ``conf.as_dict(display_source=True)`` has it
+    """
+    rows = []
+    for option in OPTIONS:
+        value, source = section.get(option.name, (option.default, "default"))
+        if source.startswith("provider-"):  # Airflow's name for the defaults in a provider's metadata
+            source = "default"
+        rows.append({"option": option.name, "value": value, "source": source, "default": option.default})
+    known = {option.name for option in OPTIONS}
+    for name, (value, source) in section.items():
+        if name not in known:
+            rows.append({"option": name, "value": value, "source": f"{source}: {UNKNOWN}", "default": None})
+    return rows
+
+
+@suppress_logs_and_warning
+@providers_configuration_loaded
+def show_settings(args: Namespace) -> None:
+    """Print the options; end with status 1 and the reason when a value cannot be used."""
+    section = conf.as_dict(display_source=True, display_sensitive=True).get(SECTION, {})
+    AirflowConsole().print_as(data=settings_rows(section), output=args.output)
+    try:
+        load_settings(conf)
+    except SettingsError as error:
+        sys.exit(str(error))
