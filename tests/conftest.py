@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ os.environ.update(
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
     }
 )
+
+# No deadline per example: a busy machine is no failure. CI gets the same examples at every run.
+hypothesis.settings.register_profile("default", deadline=None, derandomize="CI" in os.environ)
+hypothesis.settings.load_profile("default")
 
 #: Filled when the tables are made; the scheduler cannot do without them.
 STANDING_TABLES = frozenset({"alembic_version", "log_template", "slot_pool"})

@@ -102,7 +102,11 @@ def test_unknown_name_of_package_is_an_attribute_error():
             "airflow_kubernetes_callbacks.KubernetesExecutor",
             id="providers-executors",
         ),
-        pytest.param(("config", "list", "--section", SECTION), "reconcile_interval = 30", id="config-list"),
+        pytest.param(
+            ("config", "list", "--section", SECTION, "--show-values"),
+            "reconcile_interval = 30",
+            id="config-list",
+        ),
         pytest.param(("kubernetes-callbacks", "--help"), "settings", id="help"),
         pytest.param(("kubernetes-callbacks", "settings", "-o", "plain"), "pending_timeout", id="settings"),
     ],
