@@ -93,11 +93,14 @@ wheel: $(UV) ## The package, in dist/
 	ls dist
 
 ##@ Environments
-.PHONY: env constraints clean
+.PHONY: env constraints clean print-uv
 env: $(VENV)/.ready ## The environment .venv/<AIRFLOW>, with this checkout installed in it
 
 constraints: $(UV) ## Resolve the pins in constraints/ anew
 	UV=$(UV) dev/pin-constraints $(AIRFLOWS) $(COMPAT_AIRFLOWS)
+
+print-uv: $(UV)
+	@echo $(UV)
 
 clean: ## Environments and build results of this checkout
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
