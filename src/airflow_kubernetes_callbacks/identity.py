@@ -32,6 +32,30 @@ RUN_ID_ANNOTATION = "run_id"
 CALLBACK_PATH_ANNOTATION = "callback_path"
 DEADLINE_ID_ANNOTATION = "deadline_id"
 
+#: The stock executor selects on this label; a callback pod never has it.
+STOCK_EXECUTOR_LABEL = "kubernetes_executor"
+
+#: Labels and annotations that only the executor sets: no template, rule or hook has a say in them.
+RESERVED_KEYS = frozenset(
+    {
+        OWNER_LABEL,
+        WORKLOAD_TYPE_LABEL,
+        CALLBACK_ID_LABEL,
+        ATTEMPT_LABEL,
+        EXECUTOR_LABEL,
+        TEAM_LABEL,
+        DAG_ID_LABEL,
+        RUN_ID_LABEL,
+        DONE_LABEL,
+        STOCK_EXECUTOR_LABEL,
+        CALLBACK_ID_ANNOTATION,
+        DAG_ID_ANNOTATION,
+        RUN_ID_ANNOTATION,
+        CALLBACK_PATH_ANNOTATION,
+        DEADLINE_ID_ANNOTATION,
+    }
+)
+
 CALLBACK_WORKLOAD = "callback"
 CONNECTION_TEST_WORKLOAD = "connection-test"
 

@@ -1,0 +1,330 @@
+"""The pod of one launch of one callback. Pure: a request in, the client's model of a pod out.
+
+What wins over what, weakest first:
+
+1. the template: that of the rule, else that of ``[kubernetes_callbacks]``, else the stock one;
+2. ``[kubernetes_executor] worker_container_repository`` and ``_tag`` (``kube_image``), where set, over
+   the template's image, as the stock reconciliation has it;
+3. the options of ``[kubernetes_callbacks]``, the matching rule, the Dag author's choice
+   (:mod:`airflow_kubernetes_callbacks.rules` merges these three);
+4. what makes it a callback pod: name, identity labels and annotations, the command,
+   ``restartPolicy: Never``, the termination message policy.
+
+``pod_mutation_hook`` sees the result. It may change anything but 4, see :func:`apply_mutation_hook`.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+from kubernetes.client import models as k8s
+
+from airflow_kubernetes_callbacks import identity
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.hardening import harden
+from airflow_kubernetes_callbacks.payload import (
+    WORKLOAD_DIRECTORY,
+    WORKLOAD_FILE_MODE,
+    WORKLOAD_KEY,
+    WORKLOAD_VOLUME,
+    Payload,
+    SecretPayload,
+)
+from airflow_kubernetes_callbacks.pod_settings import PodSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+#: The API server accepts this much as the sum of all annotation keys and values.
+MAX_ANNOTATION_BYTES = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class PodRequest:
+    """Everything that decides how the pod of one launch looks."""
+
+    callback_id: str
+    attempt: int
+    #: The job id of the scheduler that launches it.
+    owner: str
+    dag_id: str
+    run_id: str
+    callback_path: str
+    #: Where the pod goes if no option, rule or template names a namespace.
+    namespace: str
+    payload: Payload
+    template: k8s.V1Pod
+    settings: PodSettings = field(default_factory=PodSettings)
+    #: ``kube_image`` of the stock executor, if set.
+    kube_image: str | None = None
+    deadline_id: str | None = None
+    team: str | None = None
+    executor: str | None = None
+    finalizer: bool = False
+    active_deadline_seconds: int | None = None
+    #: Security context of the base container: ``restricted`` or ``none``.
+    security_context: str = "restricted"
+    service_account_token: bool = False
+    #: The namespaces that this executor watches; None for all.
+    watched_namespaces: Collection[str] | None = None
+
+
+def construct_callback_pod(request: PodRequest) -> k8s.V1Pod:
+    """Build the pod, before ``pod_mutation_hook``.
+
+    :raises LaunchError: if no such pod can be made of the template and the settings.
+    """
+    template = copy.deepcopy(request.template)
+    try:
+        pod = PodGenerator.reconcile_pods(template, _overlay(request, template))
+    except Exception as error:
+        raise LaunchError(
+            f"the pod template cannot be combined with the callback's pod: {type(error).__name__}: {error}. "
+            "Correct pod_template_file."
+        ) from error
+    _settle(pod, request)
+    if not base_container_of(pod).image:
+        raise LaunchError(
+            "no image for the callback's pod: set [kubernetes_callbacks] image, or an image in the container "
+            f"{identity.BASE_CONTAINER!r} of the pod template, or "
+            "[kubernetes_executor] worker_container_repository and worker_container_tag."
+        )
+    if request.security_context == "restricted":
+        harden(pod, base_container_of(pod))
+    _check_annotations(pod)
+    return pod
+
+
+def identity_labels(request: PodRequest) -> dict[str, str]:
+    """Return the labels by which the pod, and its Secret, are found."""
+    labels = {
+        identity.OWNER_LABEL: identity.label_value(request.owner),
+        identity.WORKLOAD_TYPE_LABEL: identity.CALLBACK_WORKLOAD,
+        identity.CALLBACK_ID_LABEL: request.callback_id,
+        identity.ATTEMPT_LABEL: str(request.attempt),
+        identity.DAG_ID_LABEL: identity.label_value(request.dag_id),
+        identity.RUN_ID_LABEL: identity.label_value(request.run_id),
+    }
+    if request.executor:
+        labels[identity.EXECUTOR_LABEL] = identity.label_value(request.executor)
+    if request.team:
+        labels[identity.TEAM_LABEL] = identity.label_value(request.team)
+    return labels
+
+
+def identity_annotations(request: PodRequest) -> dict[str, str]:
+    """Return the annotations with the full values, for people and for pod mutation hooks."""
+    annotations = {
+        identity.CALLBACK_ID_ANNOTATION: request.callback_id,
+        identity.DAG_ID_ANNOTATION: request.dag_id,
+        identity.RUN_ID_ANNOTATION: request.run_id,
+        identity.CALLBACK_PATH_ANNOTATION: request.callback_path,
+    }
+    if request.deadline_id:
+        annotations[identity.DEADLINE_ID_ANNOTATION] = request.deadline_id
+    return annotations
+
+
+def pod_namespace(request: PodRequest) -> str:
+    """Return the namespace: a setting's, else the template's if it is watched, else the executor's."""
+    if request.settings.namespace:
+        return request.settings.namespace
+    metadata = request.template.metadata
+    named: str | None = metadata.namespace if metadata else None
+    if named and (request.watched_namespaces is None or named in request.watched_namespaces):
+        return named
+    return request.namespace
+
+
+def base_container_of(pod: k8s.V1Pod) -> k8s.V1Container:
+    """Return the container that runs the callback: the one named ``base``, else the first."""
+    containers: list[k8s.V1Container] = pod.spec.containers
+    return containers[_base_index(containers)]
+
+
+def _base_index(containers: list[k8s.V1Container]) -> int:
+    names = [container.name for container in containers]
+    return names.index(identity.BASE_CONTAINER) if identity.BASE_CONTAINER in names else 0
+
+
+def _overlay(request: PodRequest, template: k8s.V1Pod) -> k8s.V1Pod:
+    """Return what is laid over the template.
+
+    The stock reconciliation pairs containers by position; the ones before the base container are
+    paired with empty ones of their own name, so that it merges with the base wherever that stands.
+    """
+    before = template.spec.containers if template.spec and template.spec.containers else []
+    before = before[: _base_index(before)]
+    settings = request.settings
+    base = k8s.V1Container(
+        name=identity.BASE_CONTAINER,
+        image=settings.image or request.kube_image,
+        args=request.payload.command,
+        env=[k8s.V1EnvVar(name="AIRFLOW_IS_K8S_EXECUTOR_POD", value="True")],
+    )
+    spec = k8s.V1PodSpec(
+        containers=[*(k8s.V1Container(name=container.name) for container in before), base],
+        restart_policy="Never",
+        service_account_name=settings.service_account_name,
+        priority_class_name=settings.priority_class_name,
+        tolerations=[_toleration(item) for item in settings.tolerations or []] or None,
+    )
+    if isinstance(request.payload, SecretPayload):
+        _mount_workload(spec, base, identity.secret_name(request.callback_id, request.attempt))
+    return k8s.V1Pod(
+        api_version="v1",
+        kind="Pod",
+        metadata=k8s.V1ObjectMeta(
+            name=identity.pod_name(request.callback_id, request.attempt),
+            namespace=pod_namespace(request),
+            labels=dict(settings.labels),
+            annotations=dict(settings.annotations),
+        ),
+        spec=spec,
+    )
+
+
+def _mount_workload(spec: k8s.V1PodSpec, base: k8s.V1Container, secret: str) -> None:
+    source = k8s.V1SecretVolumeSource(
+        secret_name=secret,
+        default_mode=WORKLOAD_FILE_MODE,
+        items=[k8s.V1KeyToPath(key=WORKLOAD_KEY, path=WORKLOAD_KEY)],
+    )
+    spec.volumes = [k8s.V1Volume(name=WORKLOAD_VOLUME, secret=source)]
+    base.volume_mounts = [
+        k8s.V1VolumeMount(name=WORKLOAD_VOLUME, mount_path=WORKLOAD_DIRECTORY, read_only=True)
+    ]
+
+
+def _toleration(item: dict[str, Any]) -> k8s.V1Toleration:
+    return k8s.V1Toleration(
+        effect=item.get("effect"),
+        key=item.get("key"),
+        operator=item.get("operator"),
+        toleration_seconds=item.get("tolerationSeconds"),
+        value=item.get("value"),
+    )
+
+
+def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
+    """Set, on the combined pod, what the reconciliation cannot express or must not decide."""
+    spec, base, settings = pod.spec, base_container_of(pod), request.settings
+    base.termination_message_policy = "FallbackToLogsOnError"
+    for name in ("restart_policy", "restart_policy_rules"):
+        if getattr(base, name, None) is not None:
+            setattr(base, name, None)
+    if settings.service_account_name:
+        spec.service_account = None
+    if settings.priority_class_name:
+        spec.priority = None
+    if settings.node_selector:
+        spec.node_selector = {**(spec.node_selector or {}), **settings.node_selector}
+    if settings.resources.requests or settings.resources.limits:
+        base.resources = _combined_resources(base.resources, settings)
+    if request.service_account_token:
+        spec.automount_service_account_token = True
+    elif spec.automount_service_account_token is None:
+        spec.automount_service_account_token = False
+    if request.active_deadline_seconds is not None:
+        limits = (spec.active_deadline_seconds, request.active_deadline_seconds)
+        spec.active_deadline_seconds = min(limit for limit in limits if limit is not None)
+    _put_identity(pod, identity_labels(request), identity_annotations(request))
+    if request.finalizer:
+        pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
+
+
+def _combined_resources(
+    present: k8s.V1ResourceRequirements | None, settings: PodSettings
+) -> k8s.V1ResourceRequirements:
+    resources = present or k8s.V1ResourceRequirements()
+    if settings.resources.requests:
+        resources.requests = {**(resources.requests or {}), **settings.resources.requests}
+    if settings.resources.limits:
+        resources.limits = {**(resources.limits or {}), **settings.resources.limits}
+    return resources
+
+
+def _put_identity(pod: k8s.V1Pod, labels: dict[str, str], annotations: dict[str, str]) -> None:
+    """Give the pod exactly these identity keys, whatever the template or a hook has put there."""
+    metadata = pod.metadata
+    foreign = {
+        key: value for key, value in (metadata.labels or {}).items() if key not in identity.RESERVED_KEYS
+    }
+    metadata.labels = {**foreign, **labels}
+    foreign = {
+        key: value for key, value in (metadata.annotations or {}).items() if key not in identity.RESERVED_KEYS
+    }
+    metadata.annotations = {**foreign, **annotations}
+
+
+def _check_annotations(pod: k8s.V1Pod) -> None:
+    annotations: dict[str, str] = pod.metadata.annotations
+    sizes = {
+        key: len(str(key).encode("utf-8", "replace")) + len(str(value).encode("utf-8", "replace"))
+        for key, value in annotations.items()
+    }
+    if (total := sum(sizes.values())) > MAX_ANNOTATION_BYTES:
+        largest = max(sizes, key=lambda key: sizes[key])
+        raise LaunchError(
+            f"the pod's annotations have {total:,} bytes, Kubernetes accepts {MAX_ANNOTATION_BYTES:,}; the "
+            f"largest is {largest!r} with {sizes[largest]:,} bytes. Look for it in the pod template, the "
+            "rules and the pod_mutation_hook."
+        )
+
+
+def apply_mutation_hook(
+    pod: k8s.V1Pod,
+    hook: Callable[[k8s.V1Pod], object],
+    *,
+    watched_namespaces: Collection[str] | None = None,
+) -> k8s.V1Pod:
+    """Let the deployment's ``pod_mutation_hook`` change *pod*, and put back what makes it a callback pod.
+
+    Put back: the name (it is what makes a launch happen once), identity labels and annotations,
+    ``restartPolicy: Never``, the finalizer. Everything else that the hook does is respected, a changed
+    namespace too if it is watched.
+
+    :raises LaunchError: whatever the hook raises (``SystemExit`` too), or if what it leaves is no pod
+        that could run the callback.
+    """
+    name = pod.metadata.name
+    labels = _reserved(pod.metadata.labels)
+    annotations = _reserved(pod.metadata.annotations)
+    finalizers = list(pod.metadata.finalizers or [])
+    try:
+        hook(pod)
+    except (Exception, SystemExit) as error:
+        raise LaunchError(
+            f"pod_mutation_hook failed for this callback's pod: {type(error).__name__}: {error}. A callback "
+            f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "
+            "nor try_number; make the hook in airflow_local_settings pass over what it does not know."
+        ) from error
+    _check_hooked(pod, watched_namespaces)
+    pod.metadata.name, pod.metadata.generate_name = name, None
+    pod.spec.restart_policy = "Never"
+    _put_identity(pod, labels, annotations)
+    if identity.RESULT_FINALIZER in finalizers and identity.RESULT_FINALIZER not in (
+        pod.metadata.finalizers or []
+    ):
+        pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
+    _check_annotations(pod)
+    return pod
+
+
+def _reserved(values: dict[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (values or {}).items() if key in identity.RESERVED_KEYS}
+
+
+def _check_hooked(pod: k8s.V1Pod, watched: Collection[str] | None) -> None:
+    if pod.metadata is None or pod.spec is None or not pod.spec.containers:
+        raise LaunchError("pod_mutation_hook left a pod without metadata or containers; correct the hook.")
+    namespace = pod.metadata.namespace
+    if watched is not None and namespace not in watched:
+        raise LaunchError(
+            f"pod_mutation_hook put the pod into namespace {namespace!r}, which this executor does not watch "
+            f"({', '.join(sorted(watched))}): nobody would learn its result. Use one of these, or add it to "
+            "[kubernetes_executor] multi_namespace_mode_namespace_list."
+        )
