@@ -1,0 +1,64 @@
+"""Reading of pod template files: the one effect beside the pure modules about the callback's pod."""
+
+from __future__ import annotations
+
+import copy
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+
+from airflow_kubernetes_callbacks.errors import LaunchError
+
+if TYPE_CHECKING:
+    from kubernetes.client import models as k8s
+
+_REMEDY = "Correct the file, or set [kubernetes_callbacks] pod_template_file to another one."
+
+
+def load_template(path: str) -> k8s.V1Pod:
+    """Return the pod in the file at *path*; the file is parsed again only when it has changed.
+
+    :raises LaunchError: if there is no file, or no pod in it; names the file and what is wrong.
+    """
+    try:
+        stamp = Path(path).stat()
+        return copy.deepcopy(_parsed(path, stamp.st_mtime_ns, stamp.st_size))
+    except OSError as error:
+        raise LaunchError(
+            f"pod template {path!r} cannot be read: {error.strerror or error}. {_REMEDY}"
+        ) from error
+
+
+@lru_cache(maxsize=32)
+def _parsed(path: str, _changed: int, _size: int) -> k8s.V1Pod:
+    return parse_template(Path(path).read_bytes(), path)
+
+
+def parse_template(text: bytes | str, name: str) -> k8s.V1Pod:
+    """Return the pod in a YAML (or JSON) text.
+
+    :raises LaunchError: if it holds no pod.
+    """
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f", line {where.line + 1}" if where else ""
+        problem = getattr(error, "problem", None) or error
+        raise LaunchError(f"pod template {name!r}{line} is not YAML: {problem}. {_REMEDY}") from error
+    if not isinstance(document, dict) or document.get("kind", "Pod") != "Pod":
+        raise LaunchError(f"pod template {name!r} holds no object of kind Pod. {_REMEDY}")
+    spec = document.get("spec")
+    if spec is not None and not isinstance(spec, dict):
+        raise LaunchError(f"pod template {name!r}: spec must be a mapping. {_REMEDY}")
+    if isinstance(spec, dict) and not spec.get("containers"):
+        document = {**document, "spec": {**spec, "containers": [{"name": "base"}]}}
+    try:
+        return PodGenerator.deserialize_model_dict(document)
+    except Exception as error:
+        raise LaunchError(
+            f"pod template {name!r} is not a pod: {type(error).__name__}: {error}. {_REMEDY}"
+        ) from error
