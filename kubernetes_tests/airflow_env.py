@@ -80,6 +80,19 @@ def marked_processes(marker: str) -> list[int]:
     return found
 
 
+def session_members(session: int) -> list[int]:
+    """Return the living processes of a session, those with a process group of their own included."""
+    found = []
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError):
+            state, _, _, member_of = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(member_of) == session and state not in "ZX":
+                found.append(int(entry.name))
+    return found
+
+
 def kill_marked(marker: str) -> None:
     """Kill every process that was started with *marker*; what they fork meanwhile as well."""
     while pids := marked_processes(marker):
@@ -163,9 +176,14 @@ class AirflowProcess:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the whole group at once, as a container is killed; nothing gets to clean up."""
+        """Kill it and all its children at once, as a container is killed; nothing gets to clean up."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
+        while pids := session_members(self.pid):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
         self._popen.wait()
 
     def terminate(self, timeout: float = 30.0) -> int:
