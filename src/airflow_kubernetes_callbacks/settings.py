@@ -119,6 +119,15 @@ OPTIONS: tuple[Option, ...] = (
         type="integer",
     ),
     Option(
+        "create_retries",
+        _count(0),
+        "12",
+        "How many times the request that creates a pod is made again when the API server does not take it "
+        "for now: throttling, an exceeded quota, a server error, a connection that breaks. With the default "
+        "delays that bridges about 45 minutes; then the callback fails with the API server's words.",
+        type="integer",
+    ),
+    Option(
         "launch_retry_delay",
         _seconds(0),
         "10",
@@ -316,6 +325,7 @@ class CallbackSettings:
     reconcile_interval: float = 30.0
     launch_concurrency: int = 16
     launch_retries: int = 3
+    create_retries: int = 12
     launch_retry_delay: float = 10.0
     launch_retry_max_delay: float = 300.0
     pending_timeout: float = 300.0

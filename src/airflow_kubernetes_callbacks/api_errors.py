@@ -1,0 +1,101 @@
+"""What an answer, or the lack of one, from the Kubernetes API means for a request. Pure.
+
+Works on the exceptions of both clients (``kubernetes`` and ``kubernetes_asyncio``) by their common
+attributes, because a creation may go through either of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+#: Answers that say "not now": throttling, a server that restarts or is behind a broken gateway, a
+#: request that came too early (an admission webhook that is down answers 500, kyverno/kyverno#2869).
+_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+_MAX_MESSAGE = 1000
+
+
+class ApiAnswer(str, Enum):
+    """The class of a failed request."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    ALREADY_EXISTS = "already_exists"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    FORBIDDEN = "forbidden"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class ApiFailure:
+    """A failed request in plain values: strings only, so that it may cross a process border."""
+
+    answer: ApiAnswer
+    status: int | None
+    message: str
+    #: Seconds that the server asked to wait (``Retry-After``), if it did.
+    retry_after: float | None = None
+
+    @property
+    def retryable(self) -> bool:
+        return self.answer in (ApiAnswer.TRANSIENT, ApiAnswer.CONFLICT)
+
+
+def _body(error: Any) -> tuple[str, str]:
+    """Return (reason, message) of the Status object in an API error; a body of any kind is tolerated."""
+    body = getattr(error, "body", None)
+    if isinstance(body, bytes):
+        body = body.decode("utf-8", "replace")
+    try:
+        status = json.loads(body) if body else {}
+    except (TypeError, ValueError):
+        status = {"message": body}
+    if not isinstance(status, dict):
+        status = {"message": str(status)}
+    reason = str(status.get("reason") or "")
+    message = str(status.get("message") or getattr(error, "reason", "") or "no message")
+    return reason, " ".join(message.split())[:_MAX_MESSAGE]
+
+
+def _retry_after(error: Any) -> float | None:
+    headers = getattr(error, "headers", None) or {}
+    try:
+        seconds = float(str(headers.get("Retry-After")))
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return max(0.0, min(seconds, 3600.0))
+
+
+def _answer(status: int, reason: str, message: str) -> ApiAnswer:
+    if "request is too large" in message:
+        return ApiAnswer.PERMANENT  # etcd's limit comes as a 500 (argoproj/argo-workflows#2936)
+    if status == 409:
+        already_exists = reason == "AlreadyExists" or "already exists" in message
+        return ApiAnswer.ALREADY_EXISTS if already_exists else ApiAnswer.CONFLICT
+    if status == 403 and ("exceeded quota" in message or "being terminated" in message):
+        return ApiAnswer.TRANSIENT if "exceeded quota" in message else ApiAnswer.PERMANENT
+    if status in _TRANSIENT_STATUSES:
+        return ApiAnswer.TRANSIENT
+    return {
+        401: ApiAnswer.TRANSIENT,  # a rotated service account token is read again for the next request
+        403: ApiAnswer.FORBIDDEN,
+        404: ApiAnswer.NOT_FOUND,
+        410: ApiAnswer.GONE,
+    }.get(status, ApiAnswer.PERMANENT)
+
+
+def classify(error: BaseException) -> ApiFailure:
+    """Return what *error*, raised by a request to the API server, means.
+
+    An error without an HTTP status (reset, timeout, DNS) is transient: the request may or may not
+    have arrived, which is why every request of this package may be repeated.
+    """
+    status = getattr(error, "status", None)
+    if not isinstance(status, int) or isinstance(status, bool) or status == 0:
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
+        return ApiFailure(ApiAnswer.TRANSIENT, None, text)
+    reason, message = _body(error)
+    return ApiFailure(_answer(status, reason, message), status, f"{status}: {message}", _retry_after(error))

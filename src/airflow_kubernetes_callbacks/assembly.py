@@ -1,0 +1,147 @@
+"""Puts the parts of one executor together. The only place that knows all of them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from airflow.configuration import conf
+from airflow.executors.executor_loader import ExecutorLoader
+
+from airflow_kubernetes_callbacks.callback_store import CallbackStore
+from airflow_kubernetes_callbacks.controller import CallbackController
+from airflow_kubernetes_callbacks.errors import ExecutorConflictError
+from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
+from airflow_kubernetes_callbacks.pod_client import PodClient
+from airflow_kubernetes_callbacks.pod_launcher import CallbackKubernetesScheduler
+from airflow_kubernetes_callbacks.pod_requests import Requests
+from airflow_kubernetes_callbacks.routing import ExecutorEntry
+from airflow_kubernetes_callbacks.slots import ExecutorSlots
+from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_kubernetes_callbacks.settings import CallbackSettings
+
+STOCK_MODULE_PATH = "airflow.providers.cncf.kubernetes.executors.kubernetes_executor.KubernetesExecutor"
+OWN_MODULE_PATH = "airflow_kubernetes_callbacks.KubernetesExecutor"
+
+
+def configured_executors() -> list[ExecutorEntry]:
+    """Return the executors of ``[core] executor`` in their order."""
+    return [
+        ExecutorEntry(name.module_path, name.alias, name.team_name)
+        for name in ExecutorLoader.get_executor_names()
+    ]
+
+
+def refuse_beside_stock(executor_class: type) -> None:
+    """Make sure that no stock KubernetesExecutor runs in the same scheduler.
+
+    :raises ExecutorConflictError: it does. Its watcher selects pods by the scheduler's job id, so it
+        would meet callback pods, and dies on the first one.
+    """
+    if any(entry.module_path == STOCK_MODULE_PATH for entry in configured_executors()):
+        raise ExecutorConflictError(
+            f"[core] executor names the stock KubernetesExecutor beside {executor_class.__module__}."
+            f"{executor_class.__name__}. The stock one fails on the pods of callbacks. Name only this one; it runs "
+            f"tasks as the stock one does: 'KubernetesExecutor:{OWN_MODULE_PATH}' (the alias keeps Dags that "
+            'say executor="KubernetesExecutor" working).'
+        )
+
+
+def callback_namespaces(kube_config: Any) -> list[str] | None:
+    """Return the namespaces in which callback pods may be; None for the whole cluster."""
+    if not kube_config.multi_namespace_mode:
+        return [kube_config.kube_namespace]
+    listed: list[str] | None = kube_config.multi_namespace_mode_namespace_list
+    return list(listed) if listed else None
+
+
+def launcher_class(executor: Any, settings: CallbackSettings) -> Callable[..., CallbackKubernetesScheduler]:
+    """Return what the parent's ``start()`` is to build in place of the stock launcher."""
+
+    def build(*args: Any, kube_client: Any, kube_config: Any, **kwargs: Any) -> CallbackKubernetesScheduler:
+        namespaces = callback_namespaces(kube_config)
+        client = PodClient(
+            kube_client, namespaces=namespaces, request_args=kube_config.kube_client_request_args
+        )
+        return CallbackKubernetesScheduler(
+            *args,
+            kube_client=kube_client,
+            kube_config=kube_config,
+            planner=_planner(executor, settings, namespaces),
+            callback_pods=client,
+            **kwargs,
+        )
+
+    return build
+
+
+def _planner(executor: Any, settings: CallbackSettings, namespaces: list[str] | None) -> LaunchPlanner:
+    from airflow.settings import pod_mutation_hook
+
+    kube_config = executor.kube_config
+    name = executor.name
+    return LaunchPlanner(
+        settings=settings,
+        me=str(executor.job_id),
+        namespace=kube_config.kube_namespace,
+        stock_template=kube_config.pod_template_file,
+        kube_image=kube_config.kube_image,
+        watched_namespaces=namespaces,
+        fresh_token=partial(_fresh_token, executor),
+        hook=pod_mutation_hook,
+        executor_name=(name.alias or name.module_path) if name is not None else None,
+        team=executor.team_name,
+    )
+
+
+def _fresh_token(executor: Any, callback_id: str) -> str:
+    from airflow.executors.workloads import ExecuteCallback
+
+    return ExecuteCallback.generate_token(callback_id, executor.jwt_generator)
+
+
+def _own_entry(executor: Any, entries: list[ExecutorEntry]) -> ExecutorEntry:
+    name = executor.name
+    if name is not None:
+        return ExecutorEntry(name.module_path, name.alias, name.team_name)
+    return entries[0]
+
+
+def build_controller(executor: Any, settings: CallbackSettings) -> CallbackController:
+    """Build the controller for a started executor."""
+    entries = configured_executors()
+    store = CallbackStore(
+        entries,
+        _own_entry(executor, entries),
+        multi_team=conf.getboolean("core", "multi_team", fallback=False),
+    )
+    kube_config = executor.kube_config
+    client = PodClient(
+        executor.kube_client,
+        namespaces=callback_namespaces(kube_config),
+        request_args=kube_config.kube_client_request_args,
+    )
+    requests = Requests(
+        client=client,
+        store=store,
+        launcher=executor.kube_scheduler,
+        token_generator=lambda: executor.jwt_generator,
+        me=str(executor.job_id),
+        concurrency=settings.launch_concurrency,
+        batch_size=kube_config.worker_pods_creation_batch_size if kube_config.async_pod_creation else 1,
+    )
+    return CallbackController(
+        settings=settings,
+        me=str(executor.job_id),
+        executor=ExecutorSlots(executor),
+        store=store,
+        client=client,
+        requests=requests,
+        api_owns_running=EXECUTION_API_OWNS_RUNNING,
+        keep_finished=not kube_config.delete_worker_pods,
+        keep_failed=not kube_config.delete_worker_pods_on_failure,
+    )

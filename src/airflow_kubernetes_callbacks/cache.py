@@ -1,0 +1,138 @@
+"""What one scheduler knows of callbacks and their pods: a cache, to be lost at any time.
+
+No effects and no clock of its own. Only the scheduler's thread uses it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from airflow_kubernetes_callbacks.outcome import PodView
+
+#: Pods of one callback that are remembered, dead ones included.
+_PODS_PER_CALLBACK = 4
+
+
+@dataclass(slots=True)
+class Track:
+    """What is remembered of one callback besides its pods."""
+
+    #: Its workload waits in the executor's queue, or its pod is being created.
+    held: bool = False
+    #: Since when it waits there (monotonic seconds).
+    held_since: float = 0.0
+    #: This process saw its row, or was handed its workload.
+    known: bool = False
+    #: The workload, while it may be needed for a launch.
+    workload: Any = None
+    #: Requests under way; the callback is not looked at before they are answered.
+    busy: int = 0
+    #: Requests to create the pod that were refused for now, in a row.
+    create_failures: int = 0
+    #: The attempt whose creation is to be repeated.
+    repeat_attempt: int | None = None
+    retry_at: float = 0.0
+    orphaned_since: float | None = None
+    condemned: dict[str, str] = field(default_factory=dict)
+    #: How often its end was reported, and the row was still not terminal.
+    reports: int = 0
+
+
+def _newer(view: PodView, known: PodView) -> bool:
+    """Tell whether *view* is not older than *known*, two looks at one pod."""
+    if known.gone or view.gone:
+        return view.gone and not known.gone
+    if view.resource_version.isdecimal() and known.resource_version.isdecimal():
+        return int(view.resource_version) >= int(known.resource_version)
+    return True
+
+
+class CallbackCache:
+    """Pods by callback, what is remembered of each callback, and which ones need a look."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, tuple[PodView, ...]] = {}
+        self._tracks: dict[str, Track] = {}
+        self._seen_at: dict[str, float] = {}
+        self._dirty: dict[str, None] = {}
+        self._timers: list[tuple[float, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def pods(self, callback_id: str) -> tuple[PodView, ...]:
+        return self._pods.get(callback_id, ())
+
+    def all_pods(self) -> Iterable[PodView]:
+        for views in self._pods.values():
+            yield from views
+
+    def ids_with_live_pod(self) -> frozenset[str]:
+        return frozenset(
+            callback_id for callback_id, views in self._pods.items() if any(not v.gone for v in views)
+        )
+
+    def track(self, callback_id: str) -> Track:
+        """Return what is remembered of the callback; to be changed in place."""
+        return self._tracks.setdefault(callback_id, Track())
+
+    def tracked(self, callback_id: str) -> Track | None:
+        return self._tracks.get(callback_id)
+
+    def observe(self, view: PodView, seen_at: float) -> bool:
+        """Take in a look at a pod, made at *seen_at* (monotonic seconds); tell whether it is news."""
+        views = self._pods.get(view.callback_id, ())
+        known = next((v for v in views if v.uid == view.uid), None)
+        if known is not None:
+            self._seen_at[view.uid] = max(seen_at, self._seen_at.get(view.uid, seen_at))
+            if view == known or not _newer(view, known):
+                return False
+        others = []
+        for other in views:
+            if other.uid == view.uid:
+                continue
+            # Names are unique: where a newer pod has it, the old one of that name is gone.
+            replaced = other.name == view.name and other.namespace == view.namespace and not other.gone
+            others.append(dataclasses.replace(other, gone=True) if replaced else other)
+        self._pods[view.callback_id] = (*others, view)[-_PODS_PER_CALLBACK:]
+        self._seen_at[view.uid] = seen_at
+        self.mark_dirty(view.callback_id)
+        return True
+
+    def mark_absent(self, listed_uids: Collection[str], listed_at: float) -> None:
+        """A complete list, begun at *listed_at*, has only *listed_uids*: others seen before it are gone."""
+        for view in list(self.all_pods()):
+            if view.gone or view.uid in listed_uids or self._seen_at.get(view.uid, 0.0) >= listed_at:
+                continue
+            self.observe(dataclasses.replace(view, gone=True), listed_at)
+
+    def mark_dirty(self, callback_id: str) -> None:
+        self._dirty[callback_id] = None
+
+    def take_dirty(self, limit: int) -> list[str]:
+        """Return up to *limit* callbacks that need a look, those first that have waited longest."""
+        taken = [callback_id for callback_id, _ in zip(self._dirty, range(limit), strict=False)]
+        for callback_id in taken:
+            del self._dirty[callback_id]
+        return taken
+
+    def look_at(self, callback_id: str, at: float) -> None:
+        """Make the callback dirty at *at* (epoch seconds)."""
+        heapq.heappush(self._timers, (at, callback_id))
+
+    def wake(self, now: float) -> None:
+        """Make dirty all callbacks whose time has come."""
+        while self._timers and self._timers[0][0] <= now:
+            self.mark_dirty(heapq.heappop(self._timers)[1])
+
+    def forget(self, callback_id: str) -> None:
+        for view in self._pods.pop(callback_id, ()):
+            self._seen_at.pop(view.uid, None)
+        self._tracks.pop(callback_id, None)
+        self._dirty.pop(callback_id, None)

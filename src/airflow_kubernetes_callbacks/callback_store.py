@@ -1,0 +1,178 @@
+"""The only module that reads or writes callback rows.
+
+Reads take no lock. Writes touch only ``data``, only of rows that are still QUEUED, and only under
+one key of it: what core has no column for. States are never written here; they go through the
+event buffer, so that the scheduler records them as it does for every executor.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from airflow.configuration import conf
+from airflow.jobs.job import Job, JobState
+from airflow.utils.session import create_session
+from airflow.utils.state import CallbackState
+from sqlalchemy import select
+
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.reconcile import RowState, RowView
+from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from airflow.executors.workloads import ExecuteCallback
+    from sqlalchemy.orm import Session
+
+log = logging.getLogger(__name__)
+
+#: The key in ``callback.data`` under which this package keeps what must survive a restart.
+RECORD_KEY = "kubernetes_pod"
+_CHUNK = 500
+_ACTIVE = {CallbackState.QUEUED.value: RowState.QUEUED, CallbackState.RUNNING.value: RowState.RUNNING}
+_TERMINAL = {CallbackState.SUCCESS.value, CallbackState.FAILED.value}
+
+
+class LaunchRecord(NamedTuple):
+    """What is written into a QUEUED row: the attempt, and its pod once that exists."""
+
+    callback_id: str
+    attempt: int
+    pod: str | None
+
+
+def _chunks(ids: Iterable[str]) -> Iterator[list[UUID]]:
+    uuids = [UUID(callback_id) for callback_id in ids]
+    for start in range(0, len(uuids), _CHUNK):
+        yield uuids[start : start + _CHUNK]
+
+
+class CallbackStore:
+    """Rows of executor callbacks that are routed to one executor.
+
+    :param executors: every executor of this scheduler, in the configured order.
+    :param own: the entry among them whose rows this store is about.
+    :param multi_team: ``[core] multi_team``; the team of a Dag is only looked up where it is on.
+    """
+
+    def __init__(self, executors: Sequence[ExecutorEntry], own: ExecutorEntry, *, multi_team: bool) -> None:
+        self._executors = tuple(executors)
+        self._own = own
+        self._multi_team = multi_team
+        self._teams: dict[str, str | None] = {}
+
+    def active_states(self) -> dict[str, RowState]:
+        """Return the id and state of every executor callback that is QUEUED or RUNNING, of any executor."""
+        from airflow.models.callback import Callback, CallbackType
+
+        query = select(Callback.id, Callback.state).where(
+            Callback.type == CallbackType.EXECUTOR.value, Callback.state.in_(list(_ACTIVE))
+        )
+        with create_session(scoped=False) as session:
+            return {str(row_id): _ACTIVE[str(state)] for row_id, state in session.execute(query)}
+
+    def rows(self, callback_ids: Iterable[str]) -> dict[str, RowView]:
+        """Return the view of each row, by id; of a row that does not exist, one that says so."""
+        from airflow.models.callback import Callback, CallbackType
+
+        views = {cid: RowView(cid, RowState.ABSENT) for cid in callback_ids}
+        with create_session(scoped=False) as session:
+            for chunk in _chunks(views):
+                query = select(Callback.id, Callback.state, Callback.type, Callback.data).where(
+                    Callback.id.in_(chunk)
+                )
+                for row_id, state, row_type, data in session.execute(query):
+                    ours = row_type == CallbackType.EXECUTOR.value and self._is_ours(data, session)
+                    views[str(row_id)] = _row_view(str(row_id), state, data, ours=ours)
+        return views
+
+    def make_workload(self, callback_id: str, generator: Any) -> ExecuteCallback:
+        """Build the workload anew from the row, with a fresh token.
+
+        :raises LaunchError: the row, or the Dag run it belongs to, is gone.
+        """
+        from airflow.executors.workloads import ExecuteCallback
+        from airflow.models.callback import ExecutorCallback
+        from airflow.models.dagrun import DagRun
+
+        with create_session(scoped=False) as session:
+            callback = session.get(ExecutorCallback, UUID(callback_id))
+            if callback is None:
+                raise LaunchError("The callback's row was deleted before its pod was created.")
+            run_id = (callback.data or {}).get("dag_run_id")
+            dag_run = session.get(DagRun, int(run_id)) if run_id is not None else None
+            if dag_run is None:
+                raise LaunchError(
+                    f"The Dag run of this callback (id {run_id}) was deleted before its pod was created."
+                )
+            return ExecuteCallback.make(callback=callback, dag_run=dag_run, generator=generator)
+
+    def record_launches(self, records: Sequence[LaunchRecord]) -> None:
+        """Write the records into rows that are still QUEUED; others are past needing them."""
+        from airflow.models.callback import Callback
+
+        by_id = {record.callback_id: record for record in records}
+        with create_session(scoped=False) as session:
+            for chunk in _chunks(by_id):
+                query = (
+                    select(Callback)
+                    .where(Callback.id.in_(chunk), Callback.state == CallbackState.QUEUED.value)
+                    .with_for_update()
+                )
+                for callback in session.scalars(query):
+                    record = by_id[str(callback.id)]
+                    kept: dict[str, Any] = {"attempt": record.attempt}
+                    if record.pod:
+                        kept["pod"] = record.pod
+                    callback.data = {**(callback.data or {}), RECORD_KEY: kept}
+
+    def alive_schedulers(self) -> frozenset[str]:
+        """Return the job ids of all schedulers whose heartbeat is recent."""
+        threshold = conf.getint("scheduler", "scheduler_health_check_threshold")
+        query = select(Job.id).where(
+            Job.job_type == "SchedulerJob",
+            Job.state == JobState.RUNNING,
+            Job.latest_heartbeat >= datetime.now(UTC) - timedelta(seconds=threshold),
+        )
+        with create_session(scoped=False) as session:
+            return frozenset(str(job_id) for job_id in session.scalars(query))
+
+    def _is_ours(self, data: Any, session: Session) -> bool:
+        values: Mapping[str, Any] = data if isinstance(data, dict) else {}
+        team = self._team_of(values.get("dag_id"), session)
+        return resolve(values.get("executor"), team, self._executors) == self._own
+
+    def _team_of(self, dag_id: str | None, session: Session) -> str | None:
+        if not self._multi_team or not dag_id:
+            return None
+        if dag_id not in self._teams:
+            from airflow.models.dag import DagModel
+
+            get_team_name: Callable[..., str | None] = DagModel.get_team_name
+            self._teams[dag_id] = get_team_name(dag_id, session=session)
+        return self._teams[dag_id]
+
+    def forget_teams(self) -> None:
+        """Look the teams of Dags up again: they may have moved."""
+        self._teams.clear()
+
+
+def _row_view(callback_id: str, state: str | None, data: Any, *, ours: bool) -> RowView:
+    if state in _TERMINAL:
+        return RowView(callback_id, RowState.TERMINAL if ours else RowState.NOT_OURS)
+    if not ours or state not in _ACTIVE:
+        return RowView(callback_id, RowState.NOT_OURS)
+    record = data.get(RECORD_KEY) if isinstance(data, dict) else None
+    record = record if isinstance(record, dict) else {}
+    attempt = record.get("attempt")
+    pod = record.get("pod")
+    return RowView(
+        callback_id,
+        _ACTIVE[state],
+        next_attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
+        launched_pod=pod if isinstance(pod, str) else None,
+    )

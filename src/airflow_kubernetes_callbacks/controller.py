@@ -1,0 +1,432 @@
+"""Carries out what the reconciler decides, a bounded amount per scheduler heartbeat.
+
+The shape is that of a Kubernetes controller. A cache of pods is fed by the watch and by a periodic
+full comparison; whatever changes makes its callback *dirty*; each :meth:`CallbackController.tick`
+takes dirty callbacks, reads their rows with one query and acts on
+:func:`~airflow_kubernetes_callbacks.reconcile.decide`.
+
+The scheduler's thread alone touches this memory and the executor's. Requests to the API server run
+in worker threads, which report through a queue; nothing here waits for them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_kubernetes_callbacks.cache import CallbackCache
+from airflow_kubernetes_callbacks.callback_store import LaunchRecord
+from airflow_kubernetes_callbacks.comparison import Comparison, compare
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
+from airflow_kubernetes_callbacks.pod_requests import Answer, Requests
+from airflow_kubernetes_callbacks.reconcile import (
+    Adopt,
+    Delete,
+    EmitFailure,
+    EmitRunning,
+    EmitSuccess,
+    Launch,
+    LookAgain,
+    MarkDone,
+    Memory,
+    Occupy,
+    RecordAttempt,
+    Release,
+    RemoveFinalizer,
+    RowState,
+    Situation,
+    decide,
+    retry_delay,
+)
+
+if TYPE_CHECKING:
+    from airflow_kubernetes_callbacks.callback_store import CallbackStore
+    from airflow_kubernetes_callbacks.outcome import PodView
+    from airflow_kubernetes_callbacks.pod_client import PodClient
+    from airflow_kubernetes_callbacks.reconcile import Action, RowView
+    from airflow_kubernetes_callbacks.settings import CallbackSettings
+
+log = logging.getLogger(__name__)
+
+#: Callbacks looked at between two looks at the clock, and seconds after which a tick ends.
+BATCH = 250
+TICK_BUDGET = 0.25
+#: The longest pause before a result that the database did not keep is reported again.
+_LONGEST_REPORT_PAUSE = 60.0
+
+
+class ExecutorPort(Protocol):
+    """What the controller needs of the executor whose callbacks it looks after."""
+
+    def occupy(self, callback_id: str) -> None: ...
+
+    def try_occupy(self, callback_id: str) -> bool: ...
+
+    def release(self, callback_id: str) -> None: ...
+
+    def report(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None: ...
+
+    def has_report(self, callback_id: str) -> bool: ...
+
+
+class CallbackController:
+    """Brings the callbacks of one executor, and their pods, to where they should be."""
+
+    def __init__(
+        self,
+        *,
+        settings: CallbackSettings,
+        me: str,
+        executor: ExecutorPort,
+        store: CallbackStore,
+        client: PodClient,
+        requests: Requests,
+        api_owns_running: bool,
+        keep_finished: bool,
+        keep_failed: bool,
+    ) -> None:
+        self._settings = settings
+        self._me = me
+        self._executor = executor
+        self._store = store
+        self._client = client
+        self._requests = requests
+        self._api_owns_running = api_owns_running
+        self._keep_finished = keep_finished
+        self._keep_failed = keep_failed
+        self.cache = CallbackCache()
+        self._alive_others: frozenset[str] | None = None
+        self._rows_before_list: dict[str, RowView] = {}
+        self._reported: dict[str, None] = {}
+        self._records: dict[str, LaunchRecord] = {}
+        self._comparisons: SimpleQueue[Comparison] = SimpleQueue()
+        self._comparing = False
+        self._compare_at = 0.0
+        self._foreign: set[str] = set()
+
+    # What happens, told by the executor ------------------------------------------------------------
+
+    def hold(self, callback_id: str) -> None:
+        """Remember that the callback waits in the executor's queue."""
+        track = self.cache.track(callback_id)
+        track.known, track.held, track.held_since = True, True, time.monotonic()
+
+    def submit(self, callback_id: str, workload: Any) -> None:
+        """Take over a callback that the executor was told to run: it is launched at the next tick.
+
+        One that waited so long that another scheduler may have taken it for abandoned is launched
+        only after a full comparison has shown that it has no pod.
+        """
+        track = self.cache.track(callback_id)
+        waited = time.monotonic() - track.held_since if track.held else 0.0
+        track.known, track.held, track.workload = True, False, workload
+        track.repeat_attempt = 1
+        if waited > self._settings.reconcile_interval and self._alive_others:
+            track.repeat_attempt = None
+            self.resync()
+        self.cache.mark_dirty(callback_id)
+
+    def observe(self, view: PodView) -> None:
+        """Take in a watch event."""
+        self.cache.observe(view, time.monotonic())
+
+    def moved(self, view: PodView) -> None:
+        """A pod left the watch's selection: see what has become of it, where it matters."""
+        if any(pod.uid == view.uid and not pod.gone for pod in self.cache.pods(view.callback_id)):
+            self.cache.observe(view, time.monotonic())
+            self.cache.track(view.callback_id).busy += 1
+            self._requests.read(view)
+
+    def resync(self) -> None:
+        """Compare everything at the next tick: events may have been missed."""
+        self._compare_at = 0.0
+
+    def tick(self) -> None:
+        """Do a bounded part of what there is to do. Never waits for the API server."""
+        end = time.monotonic() + TICK_BUDGET
+        for answer in self._requests.answers():
+            self._take_answer(answer)
+        self._take_comparison()
+        self._look_at_reported()
+        self.cache.wake(time.time())
+        self._write_records()
+        while time.monotonic() < end:
+            ids = self.cache.take_dirty(BATCH)
+            if not ids:
+                break
+            if not self._look(ids):
+                break
+        self._start_comparison()
+
+    # Looking ---------------------------------------------------------------------------------------
+
+    def _look(self, callback_ids: list[str]) -> bool:
+        """Look at these callbacks; False where the database cannot be asked now."""
+        try:
+            rows = self._store.rows(callback_ids)
+        except Exception as error:  # noqa: BLE001
+            log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", error)
+            for callback_id in callback_ids:
+                self.cache.mark_dirty(callback_id)
+            return False
+        decisions = []
+        for callback_id in callback_ids:
+            track = self.cache.tracked(callback_id)
+            if track is not None and track.busy:
+                continue  # looked at again when the answer is there
+            decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
+        for callback_id, actions in decisions:
+            for action in actions:
+                if isinstance(action, RecordAttempt):
+                    self._records[callback_id] = LaunchRecord(callback_id, action.attempt, None)
+        if not self._write_records():
+            for callback_id in callback_ids:
+                self.cache.mark_dirty(callback_id)
+            return False
+        for callback_id, actions in decisions:
+            self._act(callback_id, rows[callback_id], actions)
+        return True
+
+    def _decide(self, callback_id: str, row: RowView) -> tuple[Action, ...]:
+        now = time.time()
+        pods = self.cache.pods(callback_id)
+        track = self.cache.tracked(callback_id)
+        memory = Memory()
+        if row.state.active:
+            track = self.cache.track(callback_id)
+            track.known = True
+            orphaned = row.state is RowState.QUEUED and not track.held and all(pod.gone for pod in pods)
+            track.orphaned_since = (track.orphaned_since or now) if orphaned else None
+        if track is not None:
+            memory = Memory(
+                held=track.held,
+                known=track.known,
+                condemned=tuple(track.condemned.items()),
+                orphaned_since=track.orphaned_since,
+                retry_at=track.retry_at,
+                repeat_attempt=track.repeat_attempt,
+            )
+        situation = Situation(
+            now=now,
+            row=row,
+            pods=pods,
+            memory=memory,
+            me=self._me,
+            alive_others=self._alive_others,
+            pods_complete=self._rows_before_list.get(callback_id) == row,
+            api_owns_running=self._api_owns_running,
+            keep_finished=self._keep_finished,
+            keep_failed=self._keep_failed,
+        )
+        return decide(situation, self._settings)
+
+    # Acting ----------------------------------------------------------------------------------------
+
+    def _act(self, callback_id: str, row: RowView, actions: tuple[Action, ...]) -> None:
+        if not row.state.active:
+            self._reported.pop(callback_id, None)
+        for action in actions:
+            match action:
+                case Launch(attempt):
+                    self._launch(callback_id, attempt)
+                case Adopt(pod):
+                    self._ask(callback_id, self._requests.adopt, pod)
+                case Delete(pod, why, unstarted):
+                    if unstarted:
+                        self._condemn(callback_id, pod, why)
+                    log.info(
+                        "Deleting pod %s/%s of callback %s: %s", pod.namespace, pod.name, callback_id, why
+                    )
+                    self._ask(callback_id, self._requests.delete, pod, unstarted)
+                case MarkDone(pod):
+                    self._ask(callback_id, self._requests.mark_done, pod)
+                case RemoveFinalizer(pod):
+                    self._ask(callback_id, self._requests.remove_finalizer, pod)
+                case EmitRunning():
+                    if callback_id not in self._reported and not self._executor.has_report(callback_id):
+                        self._executor.report(callback_id, CallbackOutcome.RUNNING, None)
+                case EmitSuccess():
+                    self._report_end(callback_id, CallbackOutcome.SUCCEEDED, None)
+                case EmitFailure(reason):
+                    self._report_end(callback_id, CallbackOutcome.FAILED, reason)
+                case Occupy():
+                    self._executor.occupy(callback_id)
+                case Release():
+                    self._release(callback_id)
+                case LookAgain(at):
+                    self.cache.look_at(callback_id, at)
+        if not row.state.active and all(pod.gone for pod in self.cache.pods(callback_id)):
+            track = self.cache.tracked(callback_id)
+            if track is None or not track.busy:
+                self.cache.forget(callback_id)
+        elif row.state is RowState.ABSENT and not actions:
+            self._leave_alone(callback_id)
+
+    def _ask(self, callback_id: str, request: Any, pod: PodView, *args: Any) -> None:
+        self.cache.track(callback_id).busy += 1
+        request(pod, *args)
+
+    def _launch(self, callback_id: str, attempt: int) -> None:
+        track = self.cache.track(callback_id)
+        if not self._executor.try_occupy(callback_id):
+            self.cache.look_at(callback_id, time.time() + 1.0)  # every slot is taken
+            return
+        track.held, track.repeat_attempt = True, None
+        track.busy += 1
+        self._rows_before_list.pop(callback_id, None)
+        self._requests.launch(LaunchOrder(callback_id, attempt, track.workload, time.monotonic()))
+
+    def _condemn(self, callback_id: str, pod: PodView, why: str) -> None:
+        track = self.cache.track(callback_id)
+        track.condemned[pod.uid] = why
+        track.retry_at = time.time() + retry_delay(pod.attempt, self._settings)
+
+    def _report_end(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None:
+        track = self.cache.track(callback_id)
+        if self._executor.has_report(callback_id) and callback_id in self._reported:
+            return
+        if track.reports:
+            log.warning("The end of callback %s was not recorded; reporting it again.", callback_id)
+        track.reports += 1
+        self._reported[callback_id] = None
+        self._executor.report(callback_id, outcome, info)
+
+    def _look_at_reported(self) -> None:
+        """The scheduler has taken these reports and should have recorded them: see whether it has."""
+        for callback_id in list(self._reported):
+            if self._executor.has_report(callback_id):
+                continue
+            del self._reported[callback_id]
+            reports = self.cache.track(callback_id).reports
+            if reports <= 1:
+                self.cache.mark_dirty(callback_id)
+            else:
+                pause = min(2.0 ** (reports - 2), _LONGEST_REPORT_PAUSE)
+                self.cache.look_at(callback_id, time.time() + pause)
+
+    def _release(self, callback_id: str) -> None:
+        self._executor.release(callback_id)
+        if (track := self.cache.tracked(callback_id)) is not None:
+            track.held, track.workload, track.repeat_attempt = False, None, None
+
+    def _leave_alone(self, callback_id: str) -> None:
+        if callback_id not in self._foreign:
+            self._foreign.add(callback_id)
+            log.warning(
+                "Pod of callback %s is left alone: this database has no such callback. If no other Airflow "
+                "uses the namespace, 'airflow kubernetes-callbacks gc' removes it.",
+                callback_id,
+            )
+        self.cache.forget(callback_id)
+
+    # Answers ---------------------------------------------------------------------------------------
+
+    def _take_answer(self, answer: Answer) -> None:
+        track = self.cache.track(answer.callback_id)
+        track.busy = max(0, track.busy - 1)
+        if answer.view is not None:
+            self.cache.observe(answer.view, time.monotonic())
+        if answer.launched_attempt is not None:
+            self._take_launch(answer)
+        elif answer.failure is not None:
+            log.warning("Callback %s: %s", answer.callback_id, answer.failure.message)
+            self.cache.look_at(answer.callback_id, time.time() + (answer.failure.retry_after or 1.0))
+            return
+        self.cache.mark_dirty(answer.callback_id)
+
+    def _take_launch(self, answer: Answer) -> None:
+        track = self.cache.track(answer.callback_id)
+        attempt = answer.launched_attempt
+        track.held = False
+        if answer.skipped or attempt is None:
+            return
+        if answer.view is not None:
+            track.workload, track.create_failures = None, 0
+            if not self._api_owns_running:
+                pod = f"{answer.view.namespace}/{answer.view.name}"
+                self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
+        elif answer.failure is not None and answer.failure.retryable:
+            track.create_failures += 1
+            if track.create_failures <= self._settings.create_retries:
+                delay = retry_delay(track.create_failures, self._settings)
+                track.repeat_attempt = attempt
+                track.retry_at = time.time() + max(delay, answer.failure.retry_after or 0.0)
+                log.warning(
+                    "Pod of callback %s could not be created (try %d of %d, next in %.0f s): %s",
+                    answer.callback_id,
+                    track.create_failures,
+                    self._settings.create_retries + 1,
+                    track.retry_at - time.time(),
+                    answer.failure.message,
+                )
+                return
+            self._report_end(
+                answer.callback_id,
+                CallbackOutcome.FAILED,
+                f"Could not start: the pod could not be created in {track.create_failures} tries: "
+                f"{answer.failure.message}",
+            )
+        elif answer.failure is not None:
+            self._report_end(answer.callback_id, CallbackOutcome.FAILED, answer.failure.message)
+
+    def _write_records(self) -> bool:
+        if not self._records:
+            return True
+        try:
+            self._store.record_launches(list(self._records.values()))
+        except Exception as error:  # noqa: BLE001
+            log.warning("Launches cannot be recorded now, next try at the next heartbeat: %s", error)
+            return False
+        self._records.clear()
+        return True
+
+    # The full comparison ---------------------------------------------------------------------------
+
+    def _start_comparison(self) -> None:
+        if self._comparing or time.monotonic() < self._compare_at:
+            return
+        self._comparing = True
+        self._compare_at = time.monotonic() + self._settings.reconcile_interval
+        with_pod = self.cache.ids_with_live_pod()
+        self._requests.in_background(
+            lambda: self._comparisons.put(compare(self._store, self._client, with_pod))
+        )
+
+    def _take_comparison(self) -> None:
+        try:
+            found = self._comparisons.get_nowait()
+        except Empty:
+            return
+        self._comparing = False
+        if found.error:
+            log.warning("Callbacks could not be compared with their pods: %s", found.error)
+        if not found.rows_read:
+            return
+        self._alive_others = found.alive - {self._me} if found.alive is not None else None
+        for view in found.pods:
+            self.cache.observe(view, found.listed_at)
+        if found.pods_read:
+            self.cache.mark_absent({view.uid for view in found.pods}, found.listed_at)
+            self._rows_before_list = dict(found.rows)
+        with_pod = self.cache.ids_with_live_pod()
+        for callback_id in found.active:
+            if callback_id not in with_pod:
+                self.cache.mark_dirty(callback_id)
+        for view in self.cache.all_pods():
+            if self._wants_a_look(view, found.active.get(view.callback_id)):
+                self.cache.mark_dirty(view.callback_id)
+
+    def _wants_a_look(self, view: PodView, row_state: RowState | None) -> bool:
+        if row_state is None or view.outcome.terminal or view.gone:
+            return True
+        if view.owner != self._me:
+            return self._alive_others is None or view.owner not in self._alive_others
+        running_untold = view.outcome is CallbackOutcome.RUNNING and row_state is RowState.QUEUED
+        return running_untold and not self._api_owns_running
+
+    def stop(self) -> None:
+        """Stop making requests. What is not created is QUEUED in the database and found again."""
+        self._requests.stop()

@@ -1,0 +1,110 @@
+"""Callbacks for subclasses of the stock KubernetesExecutor (Airflow 3.3 and later)."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
+
+from airflow_kubernetes_callbacks.assembly import build_controller, launcher_class, refuse_beside_stock
+from airflow_kubernetes_callbacks.settings import load_settings
+from airflow_kubernetes_callbacks.version_compat import (
+    CallbackKey,
+    ExecuteCallback,
+    callback_support_attributes,
+    queued_callbacks_of,
+    substituted,
+)
+from airflow_kubernetes_callbacks.watcher import MOVED, RESYNC, view_from_plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    # For the type checker the mixin has the methods of the class that it is mixed into.
+    from airflow.providers.cncf.kubernetes.executors.kubernetes_executor import KubernetesExecutor as _Base
+
+    from airflow_kubernetes_callbacks.controller import CallbackController
+else:
+    _Base = object
+
+
+class CallbackPodsMixin(_Base):
+    """Mix in before a KubernetesExecutor: ``class X(CallbackPodsMixin, AwsEksExecutor)``.
+
+    Nothing that a callback, its pod or the API server does raises out of the methods here: one bad
+    callback costs itself only.
+    """
+
+    locals().update(callback_support_attributes())
+
+    _callbacks: CallbackController | None = None
+
+    def start(self) -> None:
+        """Start the parent with a launcher and watchers that know callback pods, and look after them.
+
+        :raises SettingsError: an option of ``[kubernetes_callbacks]`` cannot be used.
+        :raises ExecutorConflictError: a stock KubernetesExecutor runs in the same scheduler.
+        """
+        refuse_beside_stock(type(self))
+        settings = load_settings(self.conf)
+        launcher = launcher_class(self, settings)
+        with substituted(kubernetes_executor_utils, "AirflowKubernetesScheduler", launcher):
+            super().start()
+        self._callbacks = build_controller(self, settings)
+
+    def queue_workload(self, workload: Any, session: Any) -> None:
+        """Queue the workload as core does; of a callback, remember that it is held here."""
+        super().queue_workload(workload, session)
+        if isinstance(workload, ExecuteCallback) and self._callbacks is not None:
+            self._callbacks.hold(workload.callback.id)
+
+    def _process_workloads(self, workloads: Sequence[Any]) -> None:
+        tasks = [workload for workload in workloads if not isinstance(workload, ExecuteCallback)]
+        for workload in workloads:
+            if isinstance(workload, ExecuteCallback):
+                queued_callbacks_of(self).pop(workload.key, None)
+                self.running.add(workload.key)
+                if self._callbacks is not None:
+                    self._callbacks.submit(workload.callback.id, workload)
+        if tasks:
+            super()._process_workloads(tasks)
+
+    def sync(self) -> None:
+        """Sync tasks as the parent does, then do a bounded part of the work on callbacks."""
+        super().sync()
+        if self._callbacks is not None:
+            with self._contained("the work on callbacks"):
+                self._callbacks.tick()
+
+    def _change_state(self, results: Any, **kwargs: Any) -> None:
+        """Take a result: a callback's is news for the controller, any other is the parent's."""
+        if not isinstance(results.key, CallbackKey):
+            super()._change_state(results, **kwargs)
+        elif self._callbacks is not None:
+            with self._contained(f"the event of callback {results.key}"):
+                self._take_callback_event(self._callbacks, results)
+
+    def _take_callback_event(self, callbacks: CallbackController, results: Any) -> None:
+        if results.state == RESYNC:
+            callbacks.resync()
+            return
+        view = view_from_plain(results.failure_details)
+        if results.state == MOVED:
+            callbacks.moved(view)
+        else:
+            callbacks.observe(view)
+
+    def end(self) -> None:
+        """Shut down; callbacks whose pod is not created yet are found by the next scheduler."""
+        if self._callbacks is not None:
+            self._callbacks.stop()
+        super().end()
+
+    @contextmanager
+    def _contained(self, what: str) -> Iterator[None]:
+        """The outer guard of the scheduler loop (design, invariant 6)."""
+        try:
+            yield
+        except Exception:
+            self.log.exception("Error in %s; it is tried again at the next heartbeat.", what)

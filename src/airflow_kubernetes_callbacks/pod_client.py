@@ -1,0 +1,156 @@
+"""The only module that asks the API server for something on behalf of callbacks.
+
+Requests and answers are plain JSON (``_preload_content=False``): client models cost a millisecond
+each and would have to be taken apart again. Every method makes bounded requests, and raises what
+the client raises; :func:`~airflow_kubernetes_callbacks.api_errors.classify` says what that means.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.identity import (
+    DONE_LABEL,
+    OWNER_LABEL,
+    RESULT_FINALIZER,
+    callback_selector,
+)
+from airflow_kubernetes_callbacks.outcome import PodView, pod_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kubernetes import client
+
+#: Connect and read timeout in seconds of one request, where ``kube_client_request_args`` sets none.
+REQUEST_TIMEOUT = (10, 30)
+LIST_PAGE_SIZE = 500
+
+
+def _read(response: Any) -> dict[str, Any]:
+    try:
+        document = json.loads(response.data)
+    finally:
+        response.release_conn()
+    return document if isinstance(document, dict) else {}
+
+
+class PodClient:
+    """Callback pods and their Secrets in the namespaces that this executor may use.
+
+    :param core: the executor's own API client.
+    :param namespaces: where callback pods may be; ``None`` means every namespace (one cluster-wide
+        list), as the stock executor's multi-namespace mode without a list has it.
+    :param request_args: ``[kubernetes_executor] kube_client_request_args``.
+    """
+
+    def __init__(
+        self,
+        core: client.CoreV1Api,
+        *,
+        namespaces: Sequence[str] | None,
+        request_args: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._core = core
+        self.namespaces = tuple(namespaces) if namespaces is not None else None
+        self._args: dict[str, Any] = {
+            "_request_timeout": REQUEST_TIMEOUT,
+            **(request_args or {}),
+            "_preload_content": False,
+        }
+
+    def create_pod(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Create the pod and return it as the API server stored it."""
+        return _read(self._core.create_namespaced_pod(namespace, body, **self._args))
+
+    def create_secret(self, namespace: str, body: Mapping[str, Any]) -> None:
+        """Create the Secret; that it is there already is fine, since its name is the pod's own."""
+        try:
+            _read(self._core.create_namespaced_secret(namespace, body, **self._args))
+        except Exception as error:
+            if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
+                raise
+
+    def read_pod(self, namespace: str, name: str) -> PodView | None:
+        """Return the pod, or None where there is none (or one that is no callback's)."""
+        try:
+            return pod_view(_read(self._core.read_namespaced_pod(name, namespace, **self._args)))
+        except Exception as error:
+            if classify(error).answer is ApiAnswer.NOT_FOUND:
+                return None
+            raise
+
+    def delete_pod(
+        self, pod: PodView, *, only_if_unchanged: bool = False, grace_seconds: int | None = None
+    ) -> bool:
+        """Ask for the pod's deletion; False where it is gone already.
+
+        The uid is a precondition, so a new pod of the same name is never hit.
+
+        :param only_if_unchanged: also require the resourceVersion that was seen, so that a pod whose
+            container has begun since is left alone (the answer is then a conflict).
+        """
+        preconditions = {"uid": pod.uid}
+        if only_if_unchanged:
+            preconditions["resourceVersion"] = pod.resource_version
+        body: dict[str, Any] = {"preconditions": preconditions}
+        if grace_seconds is not None:
+            body["gracePeriodSeconds"] = grace_seconds
+        try:
+            _read(self._core.delete_namespaced_pod(pod.name, pod.namespace, body=body, **self._args))
+        except Exception as error:
+            if classify(error).answer is ApiAnswer.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def adopt_pod(self, pod: PodView, owner: str) -> PodView | None:
+        """Put *owner*'s label on the pod if nobody changed it since it was seen; return it as it is now."""
+        metadata = {"resourceVersion": pod.resource_version, "uid": pod.uid, "labels": {OWNER_LABEL: owner}}
+        return pod_view(self._patch_metadata(pod, metadata))
+
+    def mark_done(self, pod: PodView) -> None:
+        """Label a pod that is kept (``delete_worker_pods = False``) so that no list returns it again."""
+        self._patch_metadata(pod, {"uid": pod.uid, "labels": {DONE_LABEL: "True"}})
+
+    def remove_finalizer(self, pod: PodView) -> None:
+        """Take our finalizer, and no other, off the pod."""
+        patch = {"uid": pod.uid, "$deleteFromPrimitiveList/finalizers": [RESULT_FINALIZER]}
+        try:
+            self._patch_metadata(pod, patch)
+        except Exception as error:
+            if classify(error).answer is not ApiAnswer.NOT_FOUND:
+                raise
+
+    def _patch_metadata(self, pod: PodView, metadata: Mapping[str, Any]) -> dict[str, Any]:
+        # Labels, annotations and finalizers only: a patch with a spec is refused where an admission
+        # webhook has changed the spec (apache/airflow#23885).
+        body = {"metadata": metadata}
+        return _read(self._core.patch_namespaced_pod(pod.name, pod.namespace, body, **self._args))
+
+    def list_pods(self, **selector: Any) -> Iterator[PodView]:
+        """Yield every callback pod that is not done, page by page.
+
+        A list that breaks off (an expired continue token answers 410) raises: what was yielded so
+        far is then not complete, and the caller must not conclude anything from an absence.
+        """
+        for namespace in self.namespaces if self.namespaces is not None else (None,):
+            token: str | None = None
+            while True:
+                page = self._list_page(namespace, token, callback_selector(**selector))
+                for item in page.get("items") or ():
+                    if (view := pod_view(item)) is not None:
+                        yield view
+                token = (page.get("metadata") or {}).get("continue")
+                if not token:
+                    break
+
+    def _list_page(self, namespace: str | None, token: str | None, selector: str) -> dict[str, Any]:
+        query: dict[str, Any] = {"label_selector": selector, "limit": LIST_PAGE_SIZE, **self._args}
+        if token:
+            query["_continue"] = token
+        if namespace is None:
+            return _read(self._core.list_pod_for_all_namespaces(**query))
+        return _read(self._core.list_namespaced_pod(namespace, **query))

@@ -1,0 +1,249 @@
+"""Creation of callback pods on the stock creation path.
+
+A callback travels as a stock ``KubernetesJob`` whose command is its ``ExecuteCallback`` workload.
+``run_next`` and ``run_next_batch`` of the parent work for it as they are: only the building of the
+pod and the sending of it branch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
+from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types import (
+    KubernetesJob,
+    KubernetesResults,
+)
+from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import AirflowKubernetesScheduler
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
+from airflow_kubernetes_callbacks.outcome import PodView, pod_view
+from airflow_kubernetes_callbacks.payload import SecretPayload, construct_payload_secret
+from airflow_kubernetes_callbacks.version_compat import CallbackKey, ExecuteCallback, substituted
+from airflow_kubernetes_callbacks.watcher import CallbackJobWatcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kubernetes.client import models as k8s
+
+    from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
+    from airflow_kubernetes_callbacks.pod_client import PodClient
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """Create the pod of one attempt. Without a workload, it is made anew from the row."""
+
+    callback_id: str
+    attempt: int
+    workload: Any
+    decided_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Which attempt a job is; travels in the job's ``kube_executor_config``."""
+
+    number: int
+
+
+def callback_job(workload: Any, attempt: int) -> KubernetesJob:
+    """Return the stock job for one launch of a callback."""
+    return KubernetesJob(workload.key, [workload], Attempt(attempt), None)
+
+
+def is_callback_job(job: KubernetesJob) -> bool:
+    return bool(job.command) and isinstance(job.command[0], ExecuteCallback)
+
+
+def is_callback_pod(pod: k8s.V1Pod) -> bool:
+    return CALLBACK_ID_ANNOTATION in (pod.metadata.annotations or {})
+
+
+class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
+    """Builds and creates the pods of callbacks beside those of tasks, and watches both.
+
+    :param planner: builds callback pods.
+    :param callback_pods: makes the requests about them.
+    :param extra_namespaces: namespaces of callback pods that the stock watchers do not cover.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        planner: LaunchPlanner,
+        callback_pods: PodClient,
+        extra_namespaces: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> None:
+        self._planner = planner
+        self._callback_pods = callback_pods
+        self._extra_namespaces = tuple(extra_namespaces)
+        self._secrets: dict[tuple[str, str], dict[str, Any]] = {}
+        self._created: dict[tuple[str, str], PodView] = {}
+        self._callback_loop: asyncio.AbstractEventLoop | None = None
+        super().__init__(*args, **kwargs)
+
+    # Launching -------------------------------------------------------------------------------------
+
+    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[PodView | BaseException]:
+        """Create the pods of these orders on the stock path; return each one's view or error.
+
+        One order is sent by itself (``run_next``), several concurrently (``run_next_batch``).
+        """
+        jobs = [callback_job(workload, order.attempt) for order, workload in orders]
+        outcomes = self._run_one(jobs[0]) if len(jobs) == 1 else [e for _, e in self.run_next_batch(jobs)]
+        return [
+            outcome if outcome is not None else self._take_created(order)
+            for (order, _), outcome in zip(orders, outcomes, strict=True)
+        ]
+
+    def _run_one(self, job: KubernetesJob) -> list[Exception | None]:
+        try:
+            self.run_next(job)
+        except Exception as error:  # noqa: BLE001 - each error is this one callback's, and is classified
+            return [error]
+        return [None]
+
+    def _take_created(self, order: LaunchOrder) -> PodView | BaseException:
+        view = self._created.pop((order.callback_id, str(order.attempt)), None)
+        return (
+            view if view is not None else LaunchError("The API server answered without the pod it created.")
+        )
+
+    def _build_pod_request(self, next_job: KubernetesJob) -> k8s.V1Pod:
+        if not is_callback_job(next_job):
+            return super()._build_pod_request(next_job)
+        config = next_job.kube_executor_config
+        attempt = config.number if isinstance(config, Attempt) else 1
+        plan = self._planner.plan(next_job.command[0], attempt)
+        if isinstance(plan.payload, SecretPayload):
+            self._secrets[(plan.pod.metadata.namespace, plan.pod.metadata.name)] = plan.secret_parts()
+        self.log.info("Creating pod %s for callback %s", plan.pod.metadata.name, next_job.key)
+        return plan.pod
+
+    def run_pod_async(self, pod: k8s.V1Pod, **kwargs: Any) -> Any:
+        if not is_callback_pod(pod):
+            return super().run_pod_async(pod, **kwargs)
+        # Not by the parent: it logs the whole pod, token included, when the request fails.
+        return self._create(pod)
+
+    def _run_pods_async(self, jobs_and_pods: list[tuple[KubernetesJob, k8s.V1Pod]]) -> list[Exception | None]:
+        callbacks = [(job, pod) for job, pod in jobs_and_pods if is_callback_pod(pod)]
+        if not callbacks:
+            return super()._run_pods_async(jobs_and_pods)
+        tasks = [(job, pod) for job, pod in jobs_and_pods if not is_callback_pod(pod)]
+        task_errors = iter(super()._run_pods_async(tasks) if tasks else ())
+        callback_errors = iter(self._create_concurrently([pod for _, pod in callbacks]))
+        return [next(callback_errors if is_callback_pod(pod) else task_errors) for _, pod in jobs_and_pods]
+
+    def _create_concurrently(self, pods: list[k8s.V1Pod]) -> list[Exception | None]:
+        """Create callback pods concurrently, on an event loop of the calling thread's own."""
+        if self._callback_loop is None:
+            self._callback_loop = asyncio.new_event_loop()
+
+        async def create_all() -> list[Exception | None]:
+            slots = asyncio.Semaphore(self.pod_creation_max_concurrency)
+
+            async def create(pod: k8s.V1Pod) -> Exception | None:
+                async with slots:
+                    try:
+                        await asyncio.to_thread(self._create, pod)
+                    except Exception as error:  # noqa: BLE001
+                        return error
+                return None
+
+            return list(await asyncio.gather(*(create(pod) for pod in pods)))
+
+        return self._callback_loop.run_until_complete(create_all())
+
+    def _create(self, pod: k8s.V1Pod) -> PodView:
+        """Create the pod, and its Secret where it has one; an answer that was lost is made good.
+
+        That the pod exists already means that this launch was made: by an earlier try of ours whose
+        answer did not arrive, or by another scheduler. Whose it is, its labels say.
+        """
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        secret = self._secrets.pop((namespace, name), None)
+        body = self.kube_client.api_client.sanitize_for_serialization(pod)
+        try:
+            view = pod_view(self._callback_pods.create_pod(namespace, body))
+        except Exception as error:
+            if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
+                raise
+            view = self._callback_pods.read_pod(namespace, name)
+            if view is None:
+                raise  # it is being deleted, or it is no callback's pod
+        if view is None:
+            raise LaunchError(f"Pod {namespace}/{name} came back without its callback_id annotation.")
+        if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
+            self._create_secret(view, secret)
+        self._created[(view.callback_id, str(view.attempt))] = view
+        return view
+
+    def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
+        secret = construct_payload_secret(
+            **parts, namespace=view.namespace, pod_name=view.name, pod_uid=view.uid
+        )
+        try:
+            self._callback_pods.create_secret(view.namespace, secret)
+        except Exception as error:
+            failure = classify(error)
+            # Without its Secret the pod would wait for ever; it has not begun, so it may go.
+            self._callback_pods.delete_pod(view, grace_seconds=0)
+            if failure.retryable:
+                raise
+            raise LaunchError(
+                f"Could not start: the Secret with the callback's workload was refused ({failure.message}). Let "
+                "the scheduler's service account create Secrets, or set [kubernetes_callbacks] "
+                "payload_delivery = argument."
+            ) from error
+
+    def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None:
+        """Create the Secret that an adopted pod waits for, in case its creator died before it did."""
+        plan = self._planner.plan(make_workload(), pod.attempt)
+        if isinstance(plan.payload, SecretPayload):
+            self._create_secret(pod, plan.secret_parts())
+
+    # Watching --------------------------------------------------------------------------------------
+
+    def _make_kube_watcher(self, namespace: str) -> Any:
+        with substituted(kubernetes_executor_utils, "KubernetesJobWatcher", CallbackJobWatcher):
+            return super()._make_kube_watcher(namespace)
+
+    def _make_kube_watchers(self) -> dict[str, Any]:
+        watchers: dict[str, Any] = super()._make_kube_watchers()
+        for namespace in self._extra_namespaces:
+            if namespace not in watchers:
+                watchers[namespace] = self._make_kube_watcher(namespace)
+        return watchers
+
+    def process_watcher_task(self, task: Any) -> None:
+        """Turn a watch message into a result; a callback's goes under its CallbackKey."""
+        callback_id = (task.annotations or {}).get(CALLBACK_ID_ANNOTATION)
+        if callback_id is None:
+            super().process_watcher_task(task)
+            return
+        self.result_queue.put(
+            KubernetesResults(
+                CallbackKey(callback_id),  # type: ignore[arg-type]
+                task.state,
+                task.pod_name,
+                task.namespace,
+                task.resource_version,
+                task.failure_details,
+            )
+        )
+
+    def terminate(self) -> None:
+        super().terminate()
+        if self._callback_loop is not None and not self._callback_loop.is_running():
+            self._callback_loop.close()

@@ -1,0 +1,231 @@
+"""Requests to the API server, made in worker threads and answered through a queue."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.reconcile import RowState
+from airflow_kubernetes_callbacks.workers import WorkerPool
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from airflow_kubernetes_callbacks.callback_store import CallbackStore
+    from airflow_kubernetes_callbacks.outcome import PodView
+    from airflow_kubernetes_callbacks.pod_client import PodClient
+    from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
+
+log = logging.getLogger(__name__)
+
+#: A decision to launch that is older than this (seconds) is checked against the row once more.
+LAUNCH_DECISION_LIFETIME = 2.0
+_ANSWERS_AT_ONCE = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request about one callback."""
+
+    callback_id: str
+    view: PodView | None = None
+    failure: ApiFailure | None = None
+    launched_attempt: int | None = None
+    #: The launch was not made: the row has moved on.
+    skipped: bool = False
+
+
+class Launcher(Protocol):
+    """Creates callback pods; see :mod:`airflow_kubernetes_callbacks.pod_launcher`."""
+
+    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[PodView | BaseException]: ...
+
+    def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None: ...
+
+
+def launch_failure(error: BaseException) -> ApiFailure:
+    """Return what the failure of a launch means, worded for ``callback.output``."""
+    if isinstance(error, LaunchError):
+        return ApiFailure(ApiAnswer.PERMANENT, None, str(error))
+    failure = classify(error)
+    if failure.retryable:
+        return failure
+    if failure.answer is ApiAnswer.ALREADY_EXISTS:
+        # The pod that had the name is on its way out (or is no callback's): its name comes free.
+        return dataclasses.replace(failure, answer=ApiAnswer.TRANSIENT)
+    hint = {
+        ApiAnswer.FORBIDDEN: " Grant the scheduler's service account the verb named here.",
+        ApiAnswer.NOT_FOUND: " Create the namespace, or correct the one in the configuration.",
+    }.get(failure.answer, "")
+    return dataclasses.replace(
+        failure,
+        answer=ApiAnswer.PERMANENT,
+        message=f"Could not start: the API server refused the pod ({failure.message}).{hint}",
+    )
+
+
+class Requests:
+    """The requests that the controller asks for.
+
+    :param batch_size: with a value above 1, that many launches are handed to the launcher together
+        (``async_pod_creation``), by one thread; with 1 each launch is a request of its own.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: PodClient,
+        store: CallbackStore,
+        launcher: Launcher,
+        token_generator: Callable[[], Any],
+        me: str,
+        concurrency: int,
+        batch_size: int = 1,
+    ) -> None:
+        self._client = client
+        self._store = store
+        self._launcher = launcher
+        self._token_generator = token_generator
+        self._me = me
+        self._batch_size = batch_size
+        self._pool = WorkerPool(concurrency, "callback-pods")
+        self._batches = WorkerPool(1, "callback-batches") if batch_size > 1 else self._pool
+        self._background = WorkerPool(1, "callback-comparison")
+        self._orders: SimpleQueue[LaunchOrder] = SimpleQueue()
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+
+    def answers(self) -> Iterator[Answer]:
+        """Yield the answers that have come, up to a bounded number."""
+        for _ in range(_ANSWERS_AT_ONCE):
+            try:
+                yield self._answers.get_nowait()
+            except Empty:
+                return
+
+    def in_background(self, work: Callable[[], None]) -> None:
+        """Have *work* done beside the requests about single callbacks."""
+        self._background.submit(work)
+
+    def launch(self, order: LaunchOrder) -> None:
+        self._orders.put(order)
+        self._batches.submit(self._launch_some)
+
+    def read(self, pod: PodView) -> None:
+        self._submit(pod, lambda: self._read(pod))
+
+    def adopt(self, pod: PodView) -> None:
+        self._submit(pod, lambda: self._adopt(pod))
+
+    def delete(self, pod: PodView, only_if_unchanged: bool) -> None:
+        self._submit(pod, lambda: self._delete(pod, only_if_unchanged))
+
+    def mark_done(self, pod: PodView) -> None:
+        self._submit(pod, lambda: self._mark_done(pod))
+
+    def remove_finalizer(self, pod: PodView) -> None:
+        self._submit(pod, lambda: self._remove_finalizer(pod))
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        for pool in (self._pool, self._batches, self._background):
+            pool.stop()
+
+    # In worker threads -----------------------------------------------------------------------------
+
+    def _submit(self, pod: PodView, request: Callable[[], PodView | None]) -> None:
+        def work() -> None:
+            try:
+                answer = Answer(pod.callback_id, view=request())
+            except Exception as error:  # noqa: BLE001
+                failure = classify(error)
+                message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
+                answer = Answer(pod.callback_id, failure=dataclasses.replace(failure, message=message))
+            self._answers.put(answer)
+
+        self._pool.submit(work)
+
+    def _read(self, pod: PodView) -> PodView:
+        found = self._client.read_pod(pod.namespace, pod.name)
+        if found is None or found.uid != pod.uid:
+            return dataclasses.replace(pod, gone=True)
+        return found
+
+    def _adopt(self, pod: PodView) -> PodView | None:
+        try:
+            adopted = self._client.adopt_pod(pod, self._me)
+        except Exception as error:
+            if classify(error).answer not in (ApiAnswer.CONFLICT, ApiAnswer.NOT_FOUND):
+                raise
+            return self._read(pod)
+        log.info("Adopted pod %s/%s of callback %s.", pod.namespace, pod.name, pod.callback_id)
+        if adopted is not None and adopted.started_at is None:
+            self._launcher.ensure_payload(adopted, lambda: self._make_workload(pod.callback_id))
+        return adopted
+
+    def _delete(self, pod: PodView, only_if_unchanged: bool) -> PodView:
+        try:
+            there = self._client.delete_pod(pod, only_if_unchanged=only_if_unchanged)
+        except Exception as error:
+            if classify(error).answer is not ApiAnswer.CONFLICT:
+                raise
+            return self._read(pod)
+        return dataclasses.replace(pod, deleting=True) if there else dataclasses.replace(pod, gone=True)
+
+    def _mark_done(self, pod: PodView) -> PodView:
+        try:
+            self._client.mark_done(pod)
+        except Exception as error:
+            if classify(error).answer is not ApiAnswer.NOT_FOUND:
+                raise
+        return dataclasses.replace(pod, gone=True)  # no list returns it any more
+
+    def _remove_finalizer(self, pod: PodView) -> PodView:
+        self._client.remove_finalizer(pod)
+        return dataclasses.replace(pod, finalizer=False)
+
+    def _make_workload(self, callback_id: str) -> Any:
+        return self._store.make_workload(callback_id, self._token_generator())
+
+    def _launch_some(self) -> None:
+        orders: list[LaunchOrder] = []
+        while len(orders) < self._batch_size:
+            try:
+                orders.append(self._orders.get_nowait())
+            except Empty:
+                break
+        ready = [(order, workload) for order in orders if (workload := self._workload_for(order)) is not None]
+        if not ready:
+            return
+        try:
+            results = self._launcher.launch(ready)
+        except Exception as error:  # noqa: BLE001
+            results = [error] * len(ready)
+        for (order, _), result in zip(ready, results, strict=True):
+            self._answer_launch(order, result)
+
+    def _answer_launch(self, order: LaunchOrder, result: PodView | BaseException) -> None:
+        if isinstance(result, BaseException):
+            failure = launch_failure(result)
+            self._answers.put(Answer(order.callback_id, failure=failure, launched_attempt=order.attempt))
+        else:
+            self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))
+
+    def _workload_for(self, order: LaunchOrder) -> Any:
+        """Return the workload to launch; None where the row has moved on, which is then answered."""
+        try:
+            if time.monotonic() - order.decided_at > LAUNCH_DECISION_LIFETIME:
+                row = self._store.rows([order.callback_id])[order.callback_id]
+                if row.state is not RowState.QUEUED or row.next_attempt > order.attempt:
+                    skipped = Answer(order.callback_id, launched_attempt=order.attempt, skipped=True)
+                    self._answers.put(skipped)
+                    return None
+            return order.workload if order.workload is not None else self._make_workload(order.callback_id)
+        except Exception as error:  # noqa: BLE001
+            self._answer_launch(order, error)
+            return None

@@ -1,0 +1,398 @@
+"""What to do about one callback, given its row, its pods and the clock. Pure.
+
+``decide`` is the heart of the executor: adoption, lost pods, lost events, stuck pods, launches and
+clean-up are rows of one table, whatever made the executor look. It reads plain values and returns
+actions; :mod:`airflow_kubernetes_callbacks.controller` carries them out. Called again with the same
+situation it returns the same actions, so it does not matter how often, or by whom, it is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
+
+if TYPE_CHECKING:
+    from airflow_kubernetes_callbacks.settings import CallbackSettings
+
+
+class RowState(str, Enum):
+    """The state of a callback's row, as far as a decision depends on it."""
+
+    #: No such row in this database.
+    ABSENT = "absent"
+    #: The row belongs to another executor, or to none yet (scheduled, pending).
+    NOT_OURS = "not_ours"
+    QUEUED = "queued"
+    RUNNING = "running"
+    TERMINAL = "terminal"
+
+    @property
+    def active(self) -> bool:
+        return self in (RowState.QUEUED, RowState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """One row of the callback table as the reconciler sees it."""
+
+    callback_id: str
+    state: RowState
+    #: The attempt that the next launch makes, as recorded in the row; 1 where nothing is recorded.
+    next_attempt: int = 1
+    #: The pod of the recorded attempt was created: if it is not to be found, it existed.
+    launched_pod: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What this scheduler remembers of a callback. A cache: a restart loses it and nothing else."""
+
+    #: The workload waits in this executor, or a request that creates its pod is under way.
+    held: bool = False
+    #: The row, or the workload, was seen by this process: a row that is gone now was ours.
+    known: bool = False
+    #: Pods that this scheduler deletes because they did not start, by uid, with the reason.
+    condemned: tuple[tuple[str, str], ...] = ()
+    #: Since when (epoch seconds) a QUEUED row without pod and without holder has been seen.
+    orphaned_since: float | None = None
+    #: Not before this time (epoch seconds) is a further launch made.
+    retry_at: float = 0.0
+    #: The attempt that this scheduler was asked to launch, or tried to and is to try again.
+    repeat_attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a decision depends on."""
+
+    now: float
+    row: RowView
+    pods: tuple[PodView, ...]
+    memory: Memory
+    me: str
+    #: Job ids of the other schedulers that are alive; None where that is not known at present.
+    alive_others: frozenset[str] | None
+    #: ``pods`` has every pod that exists for this callback (a complete list says so).
+    pods_complete: bool
+    #: The pod itself writes RUNNING through the execution API (Airflow 3.4 and later).
+    api_owns_running: bool
+    #: Finished pods are kept and labelled, not deleted (``[kubernetes_executor] delete_worker_pods``).
+    keep_finished: bool = False
+    keep_failed: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Create the pod of this attempt."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make this scheduler the pod's owner."""
+
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete the pod.
+
+    ``unstarted``: it is deleted because its container does not start, so only if it still has not.
+    """
+
+    pod: PodView
+    why: str
+    unstarted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDone:
+    """Label a finished pod that is kept."""
+
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFinalizer:
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
+class RecordAttempt:
+    """Write into the row which attempt comes next, before the old pod goes."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmitRunning:
+    """Tell the scheduler that the callback runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmitSuccess:
+    """Tell the scheduler that the callback succeeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmitFailure:
+    """Tell the scheduler that the callback failed, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Occupy:
+    """Count the callback as running here: it takes a slot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Forget the callback without an event: it is somebody else's, or over."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAgain:
+    """Nothing to do before ``at`` (epoch seconds)."""
+
+    at: float
+
+
+Action = (
+    Launch
+    | Adopt
+    | Delete
+    | MarkDone
+    | RemoveFinalizer
+    | RecordAttempt
+    | EmitRunning
+    | EmitSuccess
+    | EmitFailure
+    | Occupy
+    | Release
+    | LookAgain
+)
+
+#: The waits that Kubernetes itself calls errors; they get ``start_error_grace``, others the timeout.
+START_ERRORS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "ImageInspectError",
+        "RegistryUnavailable",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "CrashLoopBackOff",
+        "ProviderFailed",
+    }
+)
+
+
+def retry_delay(launches: int, settings: CallbackSettings) -> float:
+    """Return the seconds between launch number *launches* (1 and up) and the next: doubled, capped."""
+    exponent = min(max(launches, 1) - 1, 30)
+    return min(settings.launch_retry_delay * float(2**exponent), settings.launch_retry_max_delay)
+
+
+def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
+    """Return what to do now about one callback."""
+    row = situation.row
+    if row.state is RowState.NOT_OURS:
+        return (Release(),) if situation.memory.held else ()
+    if not row.state.active:
+        return _clean_up(situation)
+    live = [pod for pod in situation.pods if not pod.gone]
+    if live:
+        return _with_pod(situation, settings, _current(live))
+    gone = [pod for pod in situation.pods if pod.gone]
+    if gone and not situation.memory.held:
+        return _with_gone_pod(situation, settings, max(gone, key=lambda pod: pod.attempt))
+    return _without_pod(situation, settings)
+
+
+def _current(pods: list[PodView]) -> PodView:
+    """Return the pod that decides: one that began before one that did not, then the latest attempt."""
+    return max(pods, key=lambda pod: (pod.started_at is not None, pod.attempt))
+
+
+def _mine(situation: Situation, pod: PodView) -> bool:
+    return pod.owner == situation.me
+
+
+def _owner_is_gone(situation: Situation, pod: PodView) -> bool:
+    return (
+        not _mine(situation, pod)
+        and situation.alive_others is not None
+        and pod.owner not in situation.alive_others
+    )
+
+
+def _clean_up(situation: Situation) -> tuple[Action, ...]:
+    """The row is terminal or gone: its pod goes too, the waiting one and the running one alike."""
+    if situation.row.state is RowState.ABSENT and not situation.memory.known:
+        return ()  # another installation's pod, for all that we know (design, invariant 9)
+    actions: list[Action] = [Release()]
+    for pod in situation.pods:
+        if pod.gone or not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
+            continue
+        if pod.finalizer and (pod.outcome.terminal or pod.deleting):
+            actions.append(RemoveFinalizer(pod))
+        if pod.deleting:
+            continue
+        kept = situation.keep_finished or (
+            situation.keep_failed and pod.outcome in (CallbackOutcome.FAILED, CallbackOutcome.NEVER_STARTED)
+        )
+        if pod.outcome.terminal and kept and situation.row.state is RowState.TERMINAL:
+            actions.append(MarkDone(pod))
+        else:
+            why = "its result is recorded" if pod.outcome.terminal else "its callback needs it no more"
+            actions.append(Delete(pod, why))
+    return tuple(actions)
+
+
+def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
+    if not _mine(situation, pod):
+        if _owner_is_gone(situation, pod):
+            return (Adopt(pod),)
+        if situation.alive_others is None:
+            return ()  # who is alive is not known now; the next full pass knows
+        return (Release(),)
+    match pod.outcome:
+        case CallbackOutcome.SUCCEEDED:
+            return (EmitSuccess(),)
+        case CallbackOutcome.FAILED:
+            return (EmitFailure(pod.reason or "The callback failed; the pod gives no reason."),)
+        case CallbackOutcome.RUNNING:
+            announce = situation.row.state is RowState.QUEUED and not situation.api_owns_running
+            return (Occupy(), EmitRunning()) if announce else (Occupy(),)
+        case CallbackOutcome.NEVER_STARTED:
+            return _unstarted_pod(situation, settings, pod)
+    return _pending_pod(situation, settings, pod)
+
+
+def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
+    if pod.deleting:
+        return (Occupy(),)
+    waited_too_long_at = pod.created_at + settings.pending_timeout
+    if pod.waiting_reason in START_ERRORS:
+        waited_too_long_at = min(waited_too_long_at, pod.created_at + settings.start_error_grace)
+    if situation.now < waited_too_long_at:
+        return (Occupy(), LookAgain(waited_too_long_at))
+    reason = pod.reason or "its container did not start and Kubernetes gives no reason"
+    waited = max(0.0, situation.now - pod.created_at)
+    # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone.
+    return (Occupy(), Delete(pod, f"Could not start within {waited:.0f} s: {reason}", unstarted=True))
+
+
+def _may_have_begun(situation: Situation) -> bool:
+    """RUNNING in the row means that the container was seen, or that the pod itself said so."""
+    return situation.row.state is RowState.RUNNING
+
+
+def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
+    """The pod object is still there and its base container has not begun and never will."""
+    reason = pod.reason or "Could not start, and Kubernetes gives no reason."
+    if _may_have_begun(situation):
+        return (EmitFailure(f"The callback may have begun, and its pod did not end well. {reason}"),)
+    if pod.attempt > settings.launch_retries:
+        return (EmitFailure(_given_up(reason, pod.attempt)),)
+    if pod.deleting:
+        return (Occupy(),)
+    return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
+
+
+def _given_up(reason: str, launches: int) -> str:
+    times = "once" if launches == 1 else f"{launches} times"
+    return f"{reason} (launched {times}; the callback never began)"
+
+
+def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
+    """The pod existed, and the last that was seen of it is known."""
+    if not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
+        return (Release(),) if situation.alive_others is not None else ()
+    match pod.outcome:
+        case CallbackOutcome.SUCCEEDED:
+            return (EmitSuccess(),)
+        case CallbackOutcome.FAILED | CallbackOutcome.RUNNING:
+            return (EmitFailure(pod.reason or _disappeared(pod)),)
+    if situation.row.state is RowState.QUEUED and situation.row.next_attempt > pod.attempt:
+        return _relaunch(situation, settings, pod)  # that it did not begin is decided and recorded
+    condemned = dict(situation.memory.condemned).get(pod.uid)
+    begun_unseen = pod.outcome is CallbackOutcome.PENDING and condemned is None and pod.node is not None
+    if _may_have_begun(situation) or (begun_unseen and not situation.api_owns_running):
+        return (EmitFailure(_disappeared(pod)),)
+    reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
+    if pod.attempt > settings.launch_retries:
+        return (EmitFailure(_given_up(reason, pod.attempt)),)
+    return _relaunch(situation, settings, pod)
+
+
+def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
+    attempt = max(pod.attempt + 1, situation.row.next_attempt)
+    ended_at = min(pod.ended_at or situation.now, situation.now)  # by another clock than ours
+    not_before = max(situation.memory.retry_at, ended_at + retry_delay(pod.attempt, settings))
+    if situation.now < not_before:
+        return (Occupy(), RecordAttempt(attempt), LookAgain(not_before))
+    return (Occupy(), RecordAttempt(attempt), Launch(attempt))
+
+
+def _disappeared(pod: PodView) -> str:
+    where = f" on node {pod.node}" if pod.node else ""
+    return (
+        f"Pod {pod.namespace}/{pod.name} disappeared while running{where}: it was deleted before its result "
+        "could be recorded, and the callback may have taken effect. Run it again with "
+        "'airflow kubernetes-callbacks retry' if it should."
+    )
+
+
+def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
+    """No pod of this callback is known."""
+    row, memory = situation.row, situation.memory
+    if memory.held:
+        return ()
+    if memory.repeat_attempt is not None and row.state is RowState.QUEUED:
+        if situation.now < memory.retry_at:
+            return (LookAgain(memory.retry_at),)
+        return (Launch(max(memory.repeat_attempt, row.next_attempt)),)
+    if not situation.pods_complete:
+        return ()  # an absence that no complete list confirms means nothing
+    if row.state is RowState.RUNNING:
+        return (
+            EmitFailure(
+                "The pod disappeared while running: the row says RUNNING and there is no pod. The callback "
+                "may have taken effect. Run it again with 'airflow kubernetes-callbacks retry' if it should."
+            ),
+        )
+    if row.launched_pod is not None and not situation.api_owns_running:
+        return (
+            EmitFailure(
+                f"Pod {row.launched_pod} was created and is gone, and nobody saw how it ended (deleted while "
+                "no scheduler was looking). The callback may have taken effect. Run it again with "
+                "'airflow kubernetes-callbacks retry' if it should."
+            ),
+        )
+    return _orphaned_row(situation, settings)
+
+
+def _orphaned_row(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
+    """QUEUED, no pod, and not held here: the scheduler that had it died, or still holds it."""
+    now, memory = situation.now, situation.memory
+    if now < memory.retry_at:
+        return (LookAgain(memory.retry_at),)
+    if situation.alive_others is None:
+        return ()
+    if situation.alive_others:
+        # A sibling may hold it in its queue. Two launches of one attempt are one pod, but whoever
+        # holds it should have its turn first.
+        since = memory.orphaned_since if memory.orphaned_since is not None else now
+        if now < since + settings.reconcile_interval:
+            return (LookAgain(since + settings.reconcile_interval),)
+    return (Occupy(), Launch(situation.row.next_attempt))

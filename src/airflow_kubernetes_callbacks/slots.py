@@ -1,0 +1,51 @@
+"""The executor's own bookkeeping, as far as callbacks touch it: slots, queue and event buffer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.version_compat import CallbackKey, queued_callbacks_of
+
+
+class ExecutorSlots:
+    """What the controller asks of the executor, by the id of a callback.
+
+    Everything in the executor is keyed by ``CallbackKey``: a plain id would never match, and core
+    takes an event with another kind of key for a defect (apache/airflow#67268).
+    """
+
+    def __init__(self, executor: Any) -> None:
+        self._executor = executor
+
+    def occupy(self, callback_id: str) -> None:
+        """Count the callback as running: it has a pod, whether or not a slot was free."""
+        self._executor.running.add(CallbackKey(callback_id))
+
+    def try_occupy(self, callback_id: str) -> bool:
+        """Count the callback as running if it already is or a slot is free; tell whether it is."""
+        key = CallbackKey(callback_id)
+        if key not in self._executor.running and self._executor.slots_available <= 0:
+            return False
+        self._executor.running.add(key)
+        return True
+
+    def release(self, callback_id: str) -> None:
+        """Free the callback's slot without an event."""
+        key = CallbackKey(callback_id)
+        self._executor.running.discard(key)
+        queued_callbacks_of(self._executor).pop(key, None)
+
+    def has_report(self, callback_id: str) -> bool:
+        """Tell whether the scheduler has yet to take the last report."""
+        return CallbackKey(callback_id) in self._executor.event_buffer
+
+    def report(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None:
+        """Put an event into the buffer; one that ends the callback frees its slot."""
+        key = CallbackKey(callback_id)
+        if outcome is CallbackOutcome.RUNNING:
+            self._executor.running_state(key)
+        elif outcome is CallbackOutcome.SUCCEEDED:
+            self._executor.success(key)
+        else:
+            self._executor.fail(key, info)

@@ -1,0 +1,157 @@
+"""The watch on pods, with a branch for those of callbacks.
+
+The stock watcher takes every event apart as a task's and dies on a pod without task annotations.
+Here events are parted before that: a pod with a ``callback_id`` annotation becomes a
+:class:`~airflow_kubernetes_callbacks.outcome.PodView` and goes to the scheduler process under that
+id; every other event takes the stock path, unchanged.
+
+The watch only makes the next look come sooner. What it misses, the reconciler's list finds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types import KubernetesWatch
+from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import KubernetesJobWatcher
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
+from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView, pod_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: State of a watch message that asks for a full comparison: events may have been missed.
+RESYNC = "callback_resync"
+#: State of a watch message about a pod that left the selection, which says nothing of where it is
+#: now: another scheduler took it over, it was labelled done, or it was deleted without grace.
+MOVED = "callback_moved"
+
+_LONGEST_PAUSE = 60.0
+
+
+class PlainView(dict[str, Any]):
+    """A view as strings and numbers, which may cross a process border; short where it is logged."""
+
+    def __repr__(self) -> str:
+        return f"<{self.get('outcome')}>"
+
+
+def view_to_plain(view: PodView) -> PlainView:
+    """Return the view as a dict of strings and numbers."""
+    return PlainView({**dataclasses.asdict(view), "outcome": view.outcome.value})
+
+
+def view_from_plain(plain: dict[str, Any]) -> PodView:
+    """Return the view that :func:`view_to_plain` was given."""
+    return PodView(**{**plain, "outcome": CallbackOutcome(plain["outcome"])})
+
+
+def is_callback_event(event: Any) -> bool:
+    """Tell whether a watch event is about a pod that carries the ``callback_id`` annotation."""
+    try:
+        return CALLBACK_ID_ANNOTATION in (event["raw_object"]["metadata"].get("annotations") or {})
+    except (KeyError, TypeError, AttributeError):
+        return False
+
+
+class CallbackJobWatcher(KubernetesJobWatcher):
+    """Watches the pods of tasks as its parent does, and those of callbacks on the side."""
+
+    _latest_version: str | None = None
+    _pause = 0.0
+
+    def _pod_events(self, kube_client: Any, query_kwargs: dict[str, Any]) -> Iterator[Any]:
+        """Yield the events that are not a callback's; send on those that are."""
+        self._latest_version = query_kwargs.get("resource_version")
+        seen: dict[str, PodView] = {}
+        for event in super()._pod_events(kube_client=kube_client, query_kwargs=query_kwargs):
+            self._pause = 0.0
+            if not isinstance(event, dict) or not event.get("object"):
+                self.log.warning("Skipping a watch event that cannot be read.")
+                continue
+            if not is_callback_event(event):
+                yield event
+                continue
+            raw = event["raw_object"]
+            self._latest_version = (raw.get("metadata") or {}).get("resourceVersion") or self._latest_version
+            self._send_callback_event(event["type"], raw, seen)
+
+    def _send_callback_event(self, event_type: str, raw: dict[str, Any], seen: dict[str, PodView]) -> None:
+        # An object that leaves the selection comes as DELETED too, but without a deletionTimestamp and
+        # as it was before: only a look at the pod itself tells what has become of it.
+        deleting = bool((raw.get("metadata") or {}).get("deletionTimestamp"))
+        view = pod_view(raw, deleted=event_type == "DELETED" and deleting)
+        if view is None:
+            return
+        if event_type == "DELETED":
+            seen.pop(view.uid, None)
+        elif _same_news(seen.get(view.uid), view):
+            return
+        else:
+            seen[view.uid] = view
+        state = MOVED if event_type == "DELETED" and not deleting else view.outcome.value
+        self._put(view.callback_id, state, view_to_plain(view))
+
+    def _put(self, callback_id: str, state: str, plain: dict[str, Any]) -> None:
+        self.watcher_queue.put(
+            KubernetesWatch(
+                plain.get("name", ""),
+                plain.get("namespace", self.namespace),
+                state,
+                {CALLBACK_ID_ANNOTATION: callback_id},
+                plain.get("resource_version", "0"),
+                plain,  # type: ignore[arg-type]
+            )
+        )
+
+    def _run(self, *args: Any, **kwargs: Any) -> str | None:
+        """Watch until the stream ends; return the version from which the next one goes on.
+
+        An answer of the API server that ends the parent's process (410 while streaming, 403 on
+        watch, an API server that restarts) is waited out here instead, and a full comparison is
+        asked for. For tasks it is the same: the next stream starts with every pod there is.
+        """
+        try:
+            version: str | None = super()._run(*args, **kwargs)
+        except Exception as error:
+            failure = classify(error)
+            if failure.status is None and not _is_connection_error(error):
+                raise  # a defect or a read timeout: the parent knows what to do
+            self._explain(failure)
+            self._put("", RESYNC, {})
+            self._pause = min(max(self._pause * 2, 1.0), _LONGEST_PAUSE)
+            time.sleep(0.0 if failure.answer is ApiAnswer.GONE else failure.retry_after or self._pause)
+            return "0"
+        if version == "0":  # the parent met a 410 in the stream
+            self._put("", RESYNC, {})
+        # The parent knows no version when every event of the stream was a callback's.
+        return version if version is not None else self._latest_version
+
+    def _explain(self, failure: ApiFailure) -> None:
+        if failure.answer is ApiAnswer.FORBIDDEN:
+            self.log.error(
+                "Not allowed to watch pods in namespace %s: %s. Results of callbacks now come only with the "
+                "periodic list. Grant the scheduler's service account the verb 'watch' on pods there.",
+                self.namespace,
+                failure.message,
+            )
+        else:
+            self.log.warning("Watch on pods in namespace %s ended: %s", self.namespace, failure.message)
+
+
+def _same_news(last: PodView | None, view: PodView) -> bool:
+    """Tell whether nothing that a decision depends on has changed."""
+    return last is not None and dataclasses.replace(last, resource_version=view.resource_version) == view
+
+
+def _is_connection_error(error: BaseException) -> bool:
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+    # A read timeout is an idle stream, which the parent restarts from the same version.
+    return isinstance(error, (HTTPError, ConnectionError, OSError)) and not isinstance(
+        error, ReadTimeoutError
+    )
