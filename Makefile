@@ -79,7 +79,7 @@ format: .venv/tools/.ready ## Let ruff mend what it can
 	$(TOOLS)/ruff format .
 
 types: .venv/tools/.ready .venv/$(lastword $(AIRFLOWS))/.ready ## Types (mypy, strict)
-	$(TOOLS)/mypy --python-executable .venv/$(lastword $(AIRFLOWS))/bin/python src
+	$(TOOLS)/mypy --python-executable .venv/$(lastword $(AIRFLOWS))/bin/python src kubernetes_tests/cluster
 
 imports: .venv/tools/.ready ## Which module may import which (import-linter)
 	PYTHONPATH=src $(TOOLS)/lint-imports

@@ -10,9 +10,8 @@ import threading
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from urllib3.exceptions import HTTPError
-
 from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from kubernetes_tests.demo.timeline import CallbackSeen, Moment, function_name, log_line, moments, pod_seen
 
@@ -62,8 +61,8 @@ class Watch:
         with contextlib.closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
             found = connection.execute(ROWS).fetchall()
         return [
-            CallbackSeen(str(UUID(id)), function_name(json.loads(data)), bool(missed), state, output)
-            for id, data, state, output, missed in found
+            CallbackSeen(str(UUID(key)), function_name(json.loads(data)), bool(missed), state, output)
+            for key, data, state, output, missed in found
         ]
 
     def _callbacks(self) -> Iterator[CallbackSeen]:
@@ -73,9 +72,8 @@ class Watch:
             callback_id = pod["metadata"]["annotations"]["callback_id"]
             pods[callback_id] = pod
         for row in self.rows():
-            pod = pods.get(row.id)
-            seen = None if pod is None else pod_seen(pod)
-            if seen and seen.started:
+            seen = pod_seen(pods[row.id]) if row.id in pods else None
+            if seen is not None and seen.started:
                 self._follow(seen.name, row.function)
             yield CallbackSeen(row.id, row.function, row.missed, row.state, row.output, seen)
 

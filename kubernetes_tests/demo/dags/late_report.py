@@ -44,9 +44,9 @@ def late_by(seconds: float, callback: SyncCallback) -> DeadlineAlert:
         late_by(2, SyncCallback(post_to_webhook, kwargs={"url": "https://alerts.example.com/hook"})),
     ],
 )
-def late_report():
+def late_report() -> None:
     @task
-    def write_report():
+    def write_report() -> None:
         log.info("This takes a minute, and the report was wanted after two seconds")
         time.sleep(60)
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 UNKNOWN = "unknown option, ignored"
 
 
-def settings_rows(section: Mapping[str, tuple[str, str]]) -> list[dict[str, Any]]:
+def settings_rows(section: Mapping[str, Any]) -> list[dict[str, str | None]]:
     """Return one row per option, then one per name in the section that is no option.
 
     :param section: name to value and source, as ``conf.as_dict(display_source=True)`` has it
     """
-    rows = []
+    rows: list[dict[str, str | None]] = []
     for option in OPTIONS:
         value, source = section.get(option.name, (option.default, "default"))
         if source.startswith("provider-"):  # Airflow's name for the defaults in a provider's metadata
