@@ -20,6 +20,7 @@ from kubernetes_tests.cluster.launcher import LocalCluster
 from kubernetes_tests.clusters import Cluster, Namespace, write_template
 from kubernetes_tests.demo.screen import Screen
 from kubernetes_tests.demo.watching import Watch
+from kubernetes_tests.local import IMAGE, worker_image
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +63,8 @@ class Demo:
         self.folder = folder
         self._stack = contextlib.ExitStack()
         self.env = self._stack.enter_context(AirflowEnv(folder / "airflow", dags_folder=DAGS, config=CONFIG))
-        self.local = LocalCluster(folder / "cluster", report=screen.say)
+        image = worker_image(folder / "worker", DAGS)
+        self.local = LocalCluster(folder / "cluster", images=[image], report=screen.say)
         self._stack.callback(self.local.stop)
         self.namespace: Namespace | None = None
 
@@ -95,11 +97,10 @@ class Demo:
             name="local",
             kubeconfig=self.local.kubeconfig,
             context=None,
-            image="local/airflow:demo",
+            image=IMAGE,
             image_pull_policy="IfNotPresent",
             host="127.0.0.1",
             host_from_pods="127.0.0.1",
-            environment={"AIRFLOW__CORE__DAGS_FOLDER": str(DAGS), "AIRFLOW__CORE__LOAD_EXAMPLES": "False"},
             local=self.local,
         )
         namespace = self._stack.enter_context(cluster.namespace())

@@ -67,7 +67,7 @@ def pod_seen(pod: Mapping[str, Any]) -> PodSeen:
         name=pod["metadata"]["name"],
         node=(pod.get("spec") or {}).get("nodeName"),
         waiting=(state.get("waiting") or {}).get("reason"),
-        started=bool(state.get("running") or terminated),
+        started="running" in state or terminated is not None,
         exit_code=None if terminated is None else terminated.get("exitCode"),
     )
 
