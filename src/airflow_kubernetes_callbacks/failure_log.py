@@ -2,8 +2,9 @@
 
 The supervisor writes one JSON object per line; a callback that raised leaves ``{"event": "Callback
 failed", "error": "Callback execution failed: ValueError: …"}``. With ``FallbackToLogsOnError`` the
-last 2,048 bytes of the log become the container's termination message, so its first line is usually
-cut, and on a failure with many causes that one line is all there is.
+last 2,048 bytes of the log become the container's termination message: its first line is usually
+cut, and a long traceback in the last line can be all that there is. What such a message does not tell,
+a longer tail of the log does.
 """
 
 from __future__ import annotations
@@ -11,23 +12,58 @@ from __future__ import annotations
 import json
 import re
 import signal
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable
 
-_CALLBACK_PREFIX = re.compile(r"^Callback execution failed: ")
+_STRING = r'"((?:[^"\\]|\\.)*)"'
+_CALLBACK_PREFIX = "Callback execution failed: "
 _EXIT_CODE = re.compile(r"Callback subprocess exited with code (-?\d+)")
-_FAILED_LINE = re.compile(r'"event": ?"Callback failed".*?"error": ?"((?:[^"\\]|\\.)*)"')
-_CUT_FAILED_LINE = re.compile(r'\A((?:[^"\\]|\\.)*)",\s?"logger": ?"callback_runner"')
-_EXCEPTION = re.compile(r'"exc_type": ?"((?:[^"\\]|\\.)*)", ?"exc_value": ?"((?:[^"\\]|\\.)*)"')
-_HTTP_STATUS = re.compile(r"\b(401|403|404|409)\b")
-
-_VERSION_HINT = "the worker image must run the scheduler's Airflow version"
-_TOKEN_HINT = (
-    "the execution API refused the callback's token: it expired while the pod waited "
-    "([scheduler] task_queued_timeout), or the clocks of node and API server differ"
+_CUT_VALUE = re.compile(r'\A((?:[^"\\]|\\.)*)",\s?"logger": ?"callback_runner"')
+_CUT_EXCEPTION = re.compile(rf'"exc_type": ?{_STRING}, ?"exc_value": ?{_STRING}')
+#: Before its logging is set up, the supervisor writes lines for people.
+_CONSOLE_LINE = re.compile(
+    r"\[error +\] (Failed to (?:read file|parse input JSON string)) .*?error=(.*?)(?: loc=\S+)?$",
+    re.MULTILINE,
 )
+
+_VERSION_HINT = "the worker image must hold the scheduler's Airflow version"
+_TOKEN_HINT = (
+    "the execution API refused the callback's token: it expired while the pod waited ([scheduler] "
+    "task_queued_timeout), or the clocks of the node and of the API server differ"
+)
+_CONNECTIONS_HINT = (
+    "Connections and Variables need [kubernetes_callbacks] connections_and_variables = True and, on Airflow 3.3, "
+    "the workload in a Secret (payload_delivery)"
+)
+_HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (
+        re.compile(
+            r"ServerResponseError: .*(auth token|expired|not yet valid|Unauthorized|Forbidden|\b40[13]\b)"
+        ),
+        _TOKEN_HINT,
+    ),
+    (
+        re.compile(r"could be marked as running"),
+        "the callback was no longer queued when its pod began: another pod runs it, or ran it",
+    ),
+    (
+        re.compile(r"ConnectError|ConnectTimeout|Connection refused|Name or service not known"),
+        "if this is the execution API: [core] execution_api_server_url must be reachable from the pod",
+    ),
+    (re.compile(r"API_SERVER_ERROR.*\b403\b", re.DOTALL), _CONNECTIONS_HINT),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LogFailure:
+    """What a log tells about a failure."""
+
+    text: str
+    #: Nothing was cut off: a longer tail of the log tells no more.
+    whole: bool = True
 
 
 def exit_code_text(code: object) -> str:
@@ -42,14 +78,24 @@ def exit_code_text(code: object) -> str:
     return f"exit code {code} ({name})" if name else f"exit code {code}"
 
 
-def failure_in_log(text: str) -> str | None:
-    """Return what went wrong according to the supervisor's JSON log lines, the last one first.
+def failure_in_log(text: str) -> LogFailure | None:
+    """Return what went wrong according to the end of the supervisor's log; the last word counts."""
+    records = [record for line in text.splitlines() if (record := _json_object(line)) is not None]
+    found = (
+        _last(records, _timeout)
+        or _last(records, _user_error)
+        or _cut_user_error(text)
+        or _console_line(text)
+        or _last(records, _unhandled)
+        or _cut_exception(text)
+    )
+    return LogFailure(_with_hint(found.text), found.whole) if found else None
 
-    The first line may be cut in its middle: a termination message holds the last 2,048 bytes.
-    """
-    lines = text.splitlines()
-    records = [record for line in lines if (record := _json_object(line)) is not None]
-    return _from_records(records) or _from_cut_text(text)
+
+def _last(
+    records: list[dict[str, Any]], reader: Callable[[dict[str, Any]], LogFailure | None]
+) -> LogFailure | None:
+    return next((told for record in reversed(records) if (told := reader(record)) is not None), None)
 
 
 def _json_object(line: str) -> dict[str, Any] | None:
@@ -61,80 +107,84 @@ def _json_object(line: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _from_records(records: list[dict[str, Any]]) -> str | None:
-    for reader in (_timeout, _user_error, _bad_input, _unhandled):
-        for record in reversed(records):
-            if told := reader(record):
-                return told
-    return None
-
-
-def _timeout(record: dict[str, Any]) -> str | None:
+def _timeout(record: dict[str, Any]) -> LogFailure | None:
     if not str(record.get("event")).startswith("Callback execution timeout exceeded"):
         return None
     seconds = record.get("timeout_seconds", "?")
-    return f"timed out after {seconds} seconds ([callbacks] callback_execution_timeout)"
+    return LogFailure(f"timed out after {seconds} seconds ([callbacks] callback_execution_timeout)")
 
 
-def _user_error(record: dict[str, Any]) -> str | None:
-    event = record.get("event")
-    error = record.get(
-        {"Callback failed": "error", "Callback execution failed": "error_msg"}.get(str(event), "")
+def _user_error(record: dict[str, Any]) -> LogFailure | None:
+    field = {"Callback failed": "error", "Callback execution failed": "error_msg"}.get(
+        str(record.get("event"))
     )
-    return _CALLBACK_PREFIX.sub("", str(error)) if error else None
+    error = record.get(field) if field else None
+    return LogFailure(str(error).removeprefix(_CALLBACK_PREFIX)) if error else None
 
 
-def _bad_input(record: dict[str, Any]) -> str | None:
-    event = record.get("event")
-    if event not in ("Failed to parse input JSON string", "Failed to read file"):
+def _cut_user_error(text: str) -> LogFailure | None:
+    """Return the end of the user's exception where the tail begins in the middle of it."""
+    match = _CUT_VALUE.match(text)
+    return LogFailure(f"…{_unescaped(match[1])}", whole=False) if match else None
+
+
+def _console_line(text: str) -> LogFailure | None:
+    found = _CONSOLE_LINE.findall(text)
+    if not found:
         return None
-    return f"the pod could not read its workload ({_VERSION_HINT}): {record.get('error')}"
+    event, error = found[-1]
+    quoted = len(error) > 1 and error[0] in "\"'" and error[-1] == error[0]
+    told = (error[1:-1] if quoted else error).replace("\\n", "\n")
+    return LogFailure(f"the pod could not read its workload ({_VERSION_HINT}): {event}: {told}")
 
 
-def _unhandled(record: dict[str, Any]) -> str | None:
-    if record.get("level") not in ("error", "critical"):
-        return None
+def _unhandled(record: dict[str, Any]) -> LogFailure | None:
     chain = record.get("exception") or record.get("error_detail")
-    if not isinstance(chain, list):
+    if record.get("level") not in ("error", "critical") or not isinstance(chain, list):
         return None
+    links = [link for link in chain if isinstance(link, dict)]
+    notes = [
+        note for link in links[:1] if isinstance(link.get("exc_notes"), list) for note in link["exc_notes"]
+    ]
     return _from_exceptions(
-        (str(link.get("exc_type")), str(link.get("exc_value"))) for link in chain if isinstance(link, dict)
+        [(str(link.get("exc_type")), str(link.get("exc_value"))) for link in links],
+        [str(note) for note in notes if not str(note).startswith("Correlation-id")],
     )
 
 
-def _from_exceptions(chain: Iterator[tuple[str, str]]) -> str | None:
-    links = list(chain)
+def _cut_exception(text: str) -> LogFailure | None:
+    """Return what the end of one long traceback tells: the causes stand last."""
+    links = [(_unescaped(name), _unescaped(value)) for name, value in _CUT_EXCEPTION.findall(text)]
+    if told := _from_exceptions(links, ()):
+        return LogFailure(told.text, whole=False)
+    if '"name":"raise_on_4xx_5xx' in text:
+        return LogFailure("the execution API refused a request of the callback's pod", whole=False)
+    return None
+
+
+def _from_exceptions(links: list[tuple[str, str]], notes: Iterable[str]) -> LogFailure | None:
     if not links:
         return None
     name, message = links[0]
     if match := _EXIT_CODE.search(message):
         code = int(match[1])
-        killed = "was killed, " if code < 0 else "ended with "
-        return f"the callback's process {killed}{exit_code_text(code)}"
-    text = f"{name}: {message}"
+        how = "was killed" if code < 0 else "ended"
+        # 1 is how every exception of the callback ends: a line before this one has it.
+        return LogFailure(f"the callback's process {how} ({exit_code_text(code)})", whole=code != 1)
+    text = "; ".join([f"{name}: {message}", *notes])
     root_name, root_message = links[-1]
     if len(links) > 1 and root_message and root_message not in message:
         text += f" (caused by {root_name}: {root_message})"
-    if _HTTP_STATUS.search(text) and any(
-        word in text for word in ("Unauthorized", "Forbidden", "403", "401")
-    ):
-        text += f": {_TOKEN_HINT}"
-    return text
+    return LogFailure(text)
 
 
-def _from_cut_text(text: str) -> str | None:
-    if found := _FAILED_LINE.findall(text):
-        return _CALLBACK_PREFIX.sub("", _unescaped(found[-1]))
-    if match := _CUT_FAILED_LINE.match(text):
-        return f"…{_unescaped(match[1])}"
-    if links := _EXCEPTION.findall(text):
-        return _from_exceptions((_unescaped(name), _unescaped(value)) for name, value in links)
-    return None
+def _with_hint(text: str) -> str:
+    hint = next((words for pattern, words in _HINTS if pattern.search(text)), None)
+    return f"{text} [{hint}]" if hint else text
 
 
 def _unescaped(text: str) -> str:
     try:
-        value = json.loads(f'"{text}"')
+        return str(json.loads(f'"{text}"'))
     except ValueError:
         return text
-    return str(value)

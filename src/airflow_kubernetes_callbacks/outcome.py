@@ -19,11 +19,18 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.identity import (
     ATTEMPT_LABEL,
+    DAG_ID_ANNOTATION,
     OWNER_LABEL,
     RESULT_FINALIZER,
+    RUN_ID_ANNOTATION,
     callback_id_of,
 )
-from airflow_kubernetes_callbacks.reason import failure_reason, unstarted_reason, waiting_text
+from airflow_kubernetes_callbacks.reason import (
+    failure_reason,
+    told_by_callback,
+    unstarted_reason,
+    waiting_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,6 +86,10 @@ class PodView:
     #: Our finalizer is on it.
     finalizer: bool
     node: str | None
+    dag_id: str = ""
+    run_id: str = ""
+    #: The reason of a failure is in the callback's own words: nothing else would tell more.
+    explained: bool = False
 
 
 def pod_view(pod: Mapping[str, Any], *, deleted: bool = False) -> PodView | None:
@@ -113,6 +124,9 @@ def pod_view(pod: Mapping[str, Any], *, deleted: bool = False) -> PodView | None
         gone=deleted,
         finalizer=isinstance(finalizers, list) and RESULT_FINALIZER in finalizers,
         node=_text(pod_status.mapping(pod, "spec").get("nodeName")) or None,
+        dag_id=_text(pod_status.mapping(metadata, "annotations").get(DAG_ID_ANNOTATION)),
+        run_id=_text(pod_status.mapping(metadata, "annotations").get(RUN_ID_ANNOTATION)),
+        explained=outcome is CallbackOutcome.FAILED and told_by_callback(base),
     )
 
 

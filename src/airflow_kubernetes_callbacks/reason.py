@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks import pod_status
-from airflow_kubernetes_callbacks.failure_log import exit_code_text, failure_in_log
-from airflow_kubernetes_callbacks.redact import presentable
+from airflow_kubernetes_callbacks.failure_log import LogFailure, exit_code_text, failure_in_log
+from airflow_kubernetes_callbacks.redact import presentable, strip_control_characters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -46,8 +46,8 @@ def _prefixed(prefix: str, text: str) -> str:
 def reason_from_log_tail(tail: bytes) -> str | None:
     """Return the reason that the end of the base container's log tells, or None if it tells none."""
     text = tail[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if tail else ""
-    told = failure_in_log(text)
-    return ran_and_failed(told) if told else None
+    told = failure_in_log(strip_control_characters(text))
+    return ran_and_failed(told.text) if told else None
 
 
 def reason_with_events(reason: str, events: Iterable[Mapping[str, Any]]) -> str:
@@ -109,18 +109,28 @@ def unstarted_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool 
     return could_not_start("; ".join(parts) or "the pod ended before its container began")
 
 
+def told_by_callback(base: BaseStatus) -> bool:
+    """Tell whether the termination message has the failure in full, in the callback's own words."""
+    told = _told(base)
+    return told is not None and told.whole
+
+
 def failure_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool = False) -> str:
     """Return why a callback that began, or may have, failed: the user's exception before all else."""
     parts: list[str] = []
-    told = failure_in_log(base.message) if base.message and base.ended else None
+    told = _told(base)
     if told:
-        parts.append(told)
+        parts.append(told.text)
     if base.ended and (not told or base.word not in (None, "Error", "Completed")):
         parts.append(_base_end(pod, base, with_message=not told))
     if not base.ended:
         parts.append(_unfinished(pod, base, deleted))
     parts.extend(_pod_level(pod, already=" ".join(parts)))
     return ran_and_failed("; ".join(parts))
+
+
+def _told(base: BaseStatus) -> LogFailure | None:
+    return failure_in_log(strip_control_characters(base.message)) if base.message and base.ended else None
 
 
 def _base_end(pod: Mapping[str, Any], base: BaseStatus, *, with_message: bool) -> str:
