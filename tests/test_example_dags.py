@@ -7,12 +7,6 @@ from pathlib import Path
 
 import pytest
 import structlog
-
-from airflow_kubernetes_callbacks.version_compat import SUPPORTS_EXECUTOR_CALLBACKS
-
-if not SUPPORTS_EXECUTOR_CALLBACKS:
-    pytest.skip("Deadline Alerts with a SyncCallback need Airflow 3.3", allow_module_level=True)
-
 from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import SyncCallback
 from airflow.sdk.execution_time.callback_supervisor import execute_callback
