@@ -16,13 +16,14 @@ from airflow_kubernetes_callbacks.pod_client import PodClient
 from airflow_kubernetes_callbacks.pod_launcher import CallbackKubernetesScheduler
 from airflow_kubernetes_callbacks.pod_requests import Requests
 from airflow_kubernetes_callbacks.routing import ExecutorEntry
-from airflow_kubernetes_callbacks.slots import ExecutorSlots
 from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from airflow_kubernetes_callbacks.rules import PodRules
     from airflow_kubernetes_callbacks.settings import CallbackSettings
+    from airflow_kubernetes_callbacks.slots import ExecutorSlots
 
 STOCK_MODULE_PATH = "airflow.providers.cncf.kubernetes.executors.kubernetes_executor.KubernetesExecutor"
 OWN_MODULE_PATH = "airflow_kubernetes_callbacks.KubernetesExecutor"
@@ -51,19 +52,27 @@ def refuse_beside_stock(executor_class: type) -> None:
         )
 
 
-def callback_namespaces(kube_config: Any) -> list[str] | None:
-    """Return the namespaces in which callback pods may be; None for the whole cluster."""
+def stock_namespaces(kube_config: Any) -> list[str] | None:
+    """Return the namespaces that the stock watchers cover; None for the whole cluster."""
     if not kube_config.multi_namespace_mode:
         return [kube_config.kube_namespace]
     listed: list[str] | None = kube_config.multi_namespace_mode_namespace_list
     return list(listed) if listed else None
 
 
-def launcher_class(executor: Any, settings: CallbackSettings) -> Callable[..., CallbackKubernetesScheduler]:
+def callback_namespaces(kube_config: Any, rules: PodRules) -> list[str] | None:
+    """Return the namespaces in which callback pods may be; None for the whole cluster."""
+    stock = stock_namespaces(kube_config)
+    return None if stock is None else sorted({*stock, *rules.namespaces})
+
+
+def launcher_class(
+    executor: Any, settings: CallbackSettings, rules: PodRules
+) -> Callable[..., CallbackKubernetesScheduler]:
     """Return what the parent's ``start()`` is to build in place of the stock launcher."""
 
     def build(*args: Any, kube_client: Any, kube_config: Any, **kwargs: Any) -> CallbackKubernetesScheduler:
-        namespaces = callback_namespaces(kube_config)
+        namespaces = callback_namespaces(kube_config, rules)
         client = PodClient(
             kube_client, namespaces=namespaces, request_args=kube_config.kube_client_request_args
         )
@@ -71,37 +80,63 @@ def launcher_class(executor: Any, settings: CallbackSettings) -> Callable[..., C
             *args,
             kube_client=kube_client,
             kube_config=kube_config,
-            planner=_planner(executor, settings, namespaces),
+            planner=build_planner(executor, settings, rules, client),
             callback_pods=client,
+            extra_namespaces=[
+                name for name in namespaces or () if name not in (stock_namespaces(kube_config) or ())
+            ],
             **kwargs,
         )
 
     return build
 
 
-def _planner(executor: Any, settings: CallbackSettings, namespaces: list[str] | None) -> LaunchPlanner:
+def build_planner(
+    executor: Any, settings: CallbackSettings, rules: PodRules, client: PodClient
+) -> LaunchPlanner:
+    """Build what plans the pods of this executor's callbacks; the command line uses it too."""
     from airflow.settings import pod_mutation_hook
 
     kube_config = executor.kube_config
-    name = executor.name
     return LaunchPlanner(
         settings=settings,
+        rules=rules,
         me=str(executor.job_id),
         namespace=kube_config.kube_namespace,
+        watched_namespaces=client.namespaces,
         stock_template=kube_config.pod_template_file,
         kube_image=kube_config.kube_image,
-        watched_namespaces=namespaces,
-        fresh_token=partial(_fresh_token, executor),
+        fresh_token=partial(_fresh_token, executor, settings),
+        may_create_secrets=lambda namespace: client.may("create", "secrets", namespace),
         hook=pod_mutation_hook,
-        executor_name=(name.alias or name.module_path) if name is not None else None,
+        executor_names=_names(executor),
         team=executor.team_name,
+        execution_timeout=conf.getint("callbacks", "callback_execution_timeout", fallback=0),
     )
 
 
-def _fresh_token(executor: Any, callback_id: str) -> str:
+def _names(executor: Any) -> tuple[str, ...]:
+    path = executor.name.module_path if executor.name else OWN_MODULE_PATH
+    alias = executor.name.alias if executor.name else None
+    return tuple(dict.fromkeys(name for name in (alias, path.rpartition(".")[2], path) if name))
+
+
+def _fresh_token(executor: Any, settings: CallbackSettings, callback_id: str, wide: bool) -> str:
+    """Return a token for one launch.
+
+    On Airflow 3.3 the token of a callback may not read Connections and Variables (the execution API
+    answers 403), whatever the executor; one with the scope of a task may. From 3.4 on the pod itself
+    exchanges its token for such a one.
+    """
     from airflow.executors.workloads import ExecuteCallback
 
-    return ExecuteCallback.generate_token(callback_id, executor.jwt_generator)
+    if EXECUTION_API_OWNS_RUNNING or not wide:
+        return ExecuteCallback.generate_token(callback_id, executor.jwt_generator)
+    lifetime = conf.getint("execution_api", "jwt_expiration_time") + settings.pending_timeout
+    token: str = executor.jwt_generator.generate(
+        {"sub": callback_id, "scope": "execution"}, valid_for=lifetime
+    )
+    return token
 
 
 def _own_entry(executor: Any, entries: list[ExecutorEntry]) -> ExecutorEntry:
@@ -111,7 +146,9 @@ def _own_entry(executor: Any, entries: list[ExecutorEntry]) -> ExecutorEntry:
     return entries[0]
 
 
-def build_controller(executor: Any, settings: CallbackSettings) -> CallbackController:
+def build_controller(
+    executor: Any, slots: ExecutorSlots, settings: CallbackSettings, rules: PodRules
+) -> CallbackController:
     """Build the controller for a started executor."""
     entries = configured_executors()
     store = CallbackStore(
@@ -122,7 +159,7 @@ def build_controller(executor: Any, settings: CallbackSettings) -> CallbackContr
     kube_config = executor.kube_config
     client = PodClient(
         executor.kube_client,
-        namespaces=callback_namespaces(kube_config),
+        namespaces=callback_namespaces(kube_config, rules),
         request_args=kube_config.kube_client_request_args,
     )
     requests = Requests(
@@ -133,11 +170,13 @@ def build_controller(executor: Any, settings: CallbackSettings) -> CallbackContr
         me=str(executor.job_id),
         concurrency=settings.launch_concurrency,
         batch_size=kube_config.worker_pods_creation_batch_size if kube_config.async_pod_creation else 1,
+        log_folder=conf.get("logging", "base_log_folder") if settings.save_logs else None,
+        log_limit=settings.log_limit_bytes,
     )
     return CallbackController(
         settings=settings,
         me=str(executor.job_id),
-        executor=ExecutorSlots(executor),
+        executor=slots,
         store=store,
         client=client,
         requests=requests,

@@ -93,6 +93,10 @@ class CallbackCache:
             self._seen_at[view.uid] = max(seen_at, self._seen_at.get(view.uid, seen_at))
             if view == known or not _newer(view, known):
                 return False
+            if known.explained and not view.explained and view.outcome is known.outcome:
+                view = dataclasses.replace(view, explained=True, reason=known.reason)
+                if dataclasses.replace(known, resource_version=view.resource_version) == view:
+                    return False
         others = []
         for other in views:
             if other.uid == view.uid:

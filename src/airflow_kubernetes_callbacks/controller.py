@@ -21,13 +21,13 @@ from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.comparison import Comparison, compare
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
-from airflow_kubernetes_callbacks.pod_requests import Answer, Requests
 from airflow_kubernetes_callbacks.reconcile import (
     Adopt,
     Delete,
     EmitFailure,
     EmitRunning,
     EmitSuccess,
+    Explain,
     Launch,
     LookAgain,
     MarkDone,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
+    from airflow_kubernetes_callbacks.pod_requests import Answer, Requests
     from airflow_kubernetes_callbacks.reconcile import Action, RowView
     from airflow_kubernetes_callbacks.settings import CallbackSettings
 
@@ -241,6 +242,8 @@ class CallbackController:
                         "Deleting pod %s/%s of callback %s: %s", pod.namespace, pod.name, callback_id, why
                     )
                     self._ask(callback_id, self._requests.delete, pod, unstarted)
+                case Explain(pod):
+                    self._ask(callback_id, self._requests.explain, pod)
                 case MarkDone(pod):
                     self._ask(callback_id, self._requests.mark_done, pod)
                 case RemoveFinalizer(pod):

@@ -1,32 +1,40 @@
 """From a workload to the pod that runs it: token, payload, settings, template, mutation hook.
 
-Nothing here talks to the API server. A template is read from its file, and again only when the file
-has changed.
+Called by worker threads. Reading a template file and asking, once per namespace, whether Secrets may
+be created there are its only effects.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from airflow_kubernetes_callbacks.author_options import permitted, split_reserved_kwarg
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.payload import Payload, plan_payload
-from airflow_kubernetes_callbacks.pod_settings import PodSettings
 from airflow_kubernetes_callbacks.pod_spec import (
     PodRequest,
     apply_mutation_hook,
     construct_callback_pod,
     identity_labels,
+    pod_namespace,
 )
+from airflow_kubernetes_callbacks.pod_template import load_template
+from airflow_kubernetes_callbacks.reason import could_not_start
+from airflow_kubernetes_callbacks.rules import PodRules, Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from kubernetes.client import models as k8s
 
+    from airflow_kubernetes_callbacks.payload import Delivery
+    from airflow_kubernetes_callbacks.pod_settings import PodSettings
     from airflow_kubernetes_callbacks.settings import CallbackSettings
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,89 +55,75 @@ class LaunchPlan:
         }
 
 
-class TemplateFiles:
-    """Pod templates by path, read anew when the file changes."""
-
-    def __init__(self) -> None:
-        self._read: dict[str, tuple[float, k8s.V1Pod]] = {}
-
-    def get(self, path: str) -> k8s.V1Pod:
-        """Return the template in the file.
-
-        :raises LaunchError: the file is absent or holds no pod; names the file and the remedy.
-        """
-        from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
-
-        if not path:
-            raise LaunchError(
-                "Could not start: no pod template is configured. Set [kubernetes_executor] pod_template_file."
-            )
-        try:
-            changed = Path(path).stat().st_mtime
-            known = self._read.get(path)
-            if known is None or known[0] != changed:
-                known = (changed, PodGenerator.deserialize_model_file(path))
-                self._read[path] = known
-        except Exception as error:
-            raise LaunchError(
-                f"Could not start: pod template {path} cannot be used ({type(error).__name__}: {error}). Correct "
-                "the file, or [kubernetes_executor] pod_template_file; then run the callback again."
-            ) from error
-        if known[1].spec is None or not known[1].spec.containers:
-            raise LaunchError(
-                f"Could not start: pod template {path} has no containers. It needs one named 'base'."
-            )
-        return known[1]
-
-
 @dataclass
 class LaunchPlanner:
     """Plans launches for one executor.
 
-    :param fresh_token: returns a new token for the callback's id.
+    :param namespace: where pods go if nothing else names a namespace.
+    :param watched_namespaces: where pods may go; None for everywhere.
+    :param stock_template: ``[kubernetes_executor] pod_template_file``.
+    :param kube_image: image of the stock configuration, if set.
+    :param fresh_token: returns a new token for a callback's id; the second argument asks for one that
+        may also read Connections and Variables.
+    :param may_create_secrets: asks the API server about a namespace.
     :param hook: the deployment's ``pod_mutation_hook``; called by one thread at a time.
+    :param executor_names: what the executor answers to: alias first.
+    :param execution_timeout: ``[callbacks] callback_execution_timeout`` in seconds; 0 for none.
     """
 
     settings: CallbackSettings
+    rules: PodRules
     me: str
     namespace: str
+    watched_namespaces: Collection[str] | None
     stock_template: str
     kube_image: str | None
-    watched_namespaces: Collection[str] | None
-    fresh_token: Callable[[str], str]
+    fresh_token: Callable[[str, bool], str]
+    may_create_secrets: Callable[[str], bool]
     hook: Callable[[k8s.V1Pod], object]
-    executor_name: str | None = None
+    executor_names: tuple[str, ...] = ()
     team: str | None = None
     execution_timeout: int = 0
-    secrets_allowed: Callable[[str], bool] = lambda _namespace: False
-    templates: TemplateFiles = field(default_factory=TemplateFiles)
+    _secrets_allowed: dict[str, bool] = field(default_factory=dict)
     _hook_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def plan(self, workload: Any, attempt: int) -> LaunchPlan:
         """Return the pod for this launch, with a fresh token.
 
-        :raises LaunchError: the callback cannot be launched like this, now or later.
+        :raises LaunchError: the callback cannot be launched like this, now or later; the text says why.
         """
-        data = workload.callback.data
-        callback_id = workload.callback.id
-        workload = workload.model_copy(update={"token": self.fresh_token(callback_id)})
-        payload = plan_payload(workload.model_dump_json(), "argument", secrets_allowed=False)
+        try:
+            return self._plan(workload, attempt)
+        except LaunchError as error:
+            raise type(error)(could_not_start(str(error))) from error
+
+    def _plan(self, workload: Any, attempt: int) -> LaunchPlan:
+        author, data = split_reserved_kwarg(workload.callback.data)
+        path, dag_id = str(data.get("path") or ""), str(data.get("dag_id") or "")
+        subject = Subject(path, dag_id, self.team, self.executor_names)
+        settings = self.rules.settings_for(subject, permitted(author, self.settings.author_settings))
+        template = load_template(self._template_path(settings))
+        namespace = pod_namespace(settings, template, self.namespace, self.watched_namespaces)
+        payload = self._payload(workload, data, namespace)
         request = PodRequest(
-            callback_id=callback_id,
+            callback_id=workload.callback.id,
             attempt=attempt,
             owner=self.me,
-            dag_id=str(data.get("dag_id") or ""),
-            run_id=_run_id(workload),
-            callback_path=str(data.get("path") or ""),
-            namespace=self.namespace,
+            dag_id=dag_id,
+            run_id=run_id_of(workload),
+            callback_path=path,
+            namespace=namespace,
             payload=payload,
-            template=self.templates.get(self.stock_template),
-            settings=PodSettings(),
+            template=template,
+            settings=settings,
             kube_image=self.kube_image,
             deadline_id=data.get("deadline_id"),
             team=self.team,
-            executor=self.executor_name,
+            executor=self.executor_names[0] if self.executor_names else None,
             finalizer=self.settings.pod_finalizer,
+            active_deadline_seconds=self._active_deadline(),
+            security_context=self.settings.security_context,
+            service_account_token=self.settings.service_account_token,
             watched_namespaces=self.watched_namespaces,
         )
         pod = construct_callback_pod(request)
@@ -137,8 +131,57 @@ class LaunchPlanner:
             pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
         return LaunchPlan(pod, payload, request)
 
+    def _template_path(self, settings: PodSettings) -> str:
+        path = settings.pod_template_file or self.stock_template
+        if not path:
+            raise LaunchError("no pod template: set [kubernetes_executor] pod_template_file.")
+        return path
 
-def _run_id(workload: Any) -> str:
-    """Return the Dag run's id: the part of the log path between the Dag's id and the callback's."""
-    parts = str(workload.log_path or "").split("/")
-    return "/".join(parts[2:-1])
+    def _payload(self, workload: Any, data: dict[str, Any], namespace: str) -> Payload:
+        delivery = cast("Delivery", self.settings.payload_delivery)
+        allowed = delivery == "auto" and self._secrets_allowed_in(namespace)
+        in_secret = delivery == "secret" or allowed
+        callback_id = workload.callback.id
+        # Only a Secret may carry a token that reads Connections and Variables: the pod's spec is
+        # readable to many, and ends up in logs and audit trails.
+        token = self.fresh_token(callback_id, in_secret and self.settings.connections_and_variables)
+        callback = workload.callback.model_copy(update={"data": data})
+        complete = workload.model_copy(update={"token": token, "callback": callback})
+        try:
+            text = complete.model_dump_json()
+        except Exception as error:  # pydantic's own errors, and those of what the kwargs hold
+            raise LaunchError(
+                f"the callback's kwargs cannot be written as JSON ({type(error).__name__}: {error}). Pass plain "
+                "values: texts, numbers, lists, dictionaries."
+            ) from error
+        return plan_payload(text, delivery, secrets_allowed=allowed)
+
+    def _secrets_allowed_in(self, namespace: str) -> bool:
+        if namespace not in self._secrets_allowed:
+            self._secrets_allowed[namespace] = allowed = self.may_create_secrets(namespace)
+            if not allowed:
+                log.warning(
+                    "Workloads of callbacks travel as arguments in namespace %s (at most 128 KiB, readable to "
+                    "everyone who may read pods, and on Airflow 3.3 without access to Connections): the "
+                    "scheduler's service account lacks the verb 'create' on secrets there.",
+                    namespace,
+                )
+        return self._secrets_allowed[namespace]
+
+    def _active_deadline(self) -> int | None:
+        """Return the backstop in seconds from the kubelet's acceptance of the pod, image pull included."""
+        if self.execution_timeout <= 0:
+            return None
+        grace = self.settings.pending_timeout + self.settings.active_deadline_margin
+        return int(self.execution_timeout + grace)
+
+
+def run_id_of(workload: Any) -> str:
+    """Return the Dag run's id: the part of the log path between the Dag's id and the callback's.
+
+    ``executor_callbacks/{dag_id}/{run_id}/{callback_id}``, and a run id may have slashes in it.
+    """
+    path = str(workload.log_path or "")
+    prefix = f"executor_callbacks/{workload.callback.data.get('dag_id') or ''}/"
+    suffix = f"/{workload.callback.id}"
+    return path.removeprefix(prefix).removesuffix(suffix) if path.startswith(prefix) else ""

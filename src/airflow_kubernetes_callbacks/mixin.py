@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
 
 from airflow_kubernetes_callbacks.assembly import build_controller, launcher_class, refuse_beside_stock
+from airflow_kubernetes_callbacks.rules import load_rules
 from airflow_kubernetes_callbacks.settings import load_settings
+from airflow_kubernetes_callbacks.slots import ExecutorSlots
 from airflow_kubernetes_callbacks.version_compat import (
     CallbackKey,
     ExecuteCallback,
@@ -39,6 +41,9 @@ class CallbackPodsMixin(_Base):
     locals().update(callback_support_attributes())
 
     _callbacks: CallbackController | None = None
+    _slots: ExecutorSlots | None = None
+    #: Ids of callbacks that wait for ``max_active_callbacks``, in the order of their arrival.
+    _parked: dict[str, None]
 
     def start(self) -> None:
         """Start the parent with a launcher and watchers that know callback pods, and look after them.
@@ -48,16 +53,26 @@ class CallbackPodsMixin(_Base):
         """
         refuse_beside_stock(type(self))
         settings = load_settings(self.conf)
-        launcher = launcher_class(self, settings)
+        rules = load_rules(settings)
+        launcher = launcher_class(self, settings, rules)
         with substituted(kubernetes_executor_utils, "AirflowKubernetesScheduler", launcher):
             super().start()
-        self._callbacks = build_controller(self, settings)
+        self._parked = {}
+        self._slots = ExecutorSlots(self, settings.max_active_callbacks)
+        self._callbacks = build_controller(self, self._slots, settings, rules)
 
     def queue_workload(self, workload: Any, session: Any) -> None:
-        """Queue the workload as core does; of a callback, remember that it is held here."""
-        super().queue_workload(workload, session)
+        """Queue the workload as core does; of a callback, remember that it is held here.
+
+        A callback beyond ``max_active_callbacks`` is not queued but parked by its id alone: it takes no
+        slot from tasks, and its workload is made anew when its turn comes.
+        """
         if isinstance(workload, ExecuteCallback) and self._callbacks is not None:
             self._callbacks.hold(workload.callback.id)
+            if self._slots is not None and not self._slots.within_budget():
+                self._parked[workload.callback.id] = None
+                return
+        super().queue_workload(workload, session)
 
     def _process_workloads(self, workloads: Sequence[Any]) -> None:
         tasks = [workload for workload in workloads if not isinstance(workload, ExecuteCallback)]
@@ -75,7 +90,16 @@ class CallbackPodsMixin(_Base):
         super().sync()
         if self._callbacks is not None:
             with self._contained("the work on callbacks"):
+                self._unpark(self._callbacks)
                 self._callbacks.tick()
+
+    def _unpark(self, callbacks: CallbackController) -> None:
+        while self._parked and self._slots is not None:
+            callback_id = next(iter(self._parked))
+            if not self._slots.try_occupy(callback_id):
+                return
+            del self._parked[callback_id]
+            callbacks.submit(callback_id, None)
 
     def _change_state(self, results: Any, **kwargs: Any) -> None:
         """Take a result: a callback's is news for the controller, any other is the parent's."""

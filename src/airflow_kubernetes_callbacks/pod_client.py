@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.identity import (
+    BASE_CONTAINER,
     DONE_LABEL,
     OWNER_LABEL,
     RESULT_FINALIZER,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 #: Connect and read timeout in seconds of one request, where ``kube_client_request_args`` sets none.
 REQUEST_TIMEOUT = (10, 30)
 LIST_PAGE_SIZE = 500
+#: The same for what is only good to know: a failure's log and events.
+LOG_TIMEOUT = (5, 10)
 
 
 def _read(response: Any) -> dict[str, Any]:
@@ -129,6 +132,49 @@ class PodClient:
         # webhook has changed the spec (apache/airflow#23885).
         body = {"metadata": metadata}
         return _read(self._core.patch_namespaced_pod(pod.name, pod.namespace, body, **self._args))
+
+    def log_tail(self, pod: PodView, *, limit_bytes: int) -> bytes:
+        """Return the last *limit_bytes* at most of the base container's log.
+
+        The API limits from the front only, so lines are counted from the back and the rest is cut here.
+        """
+        lines = max(1, limit_bytes // 64)
+        response = self._core.read_namespaced_pod_log(
+            pod.name,
+            pod.namespace,
+            container=BASE_CONTAINER,
+            tail_lines=lines,
+            **{**self._args, "_request_timeout": LOG_TIMEOUT},
+        )
+        tail = b""
+        try:
+            for chunk in response.stream(65536):
+                tail = (tail + chunk)[-limit_bytes:]
+        finally:
+            response.release_conn()
+        return tail
+
+    def warning_events(self, pod: PodView) -> list[dict[str, Any]]:
+        """Return the warning events about the pod, as JSON objects."""
+        found = _read(
+            self._core.list_namespaced_event(
+                pod.namespace,
+                field_selector=f"involvedObject.uid={pod.uid},type=Warning",
+                limit=20,
+                **{**self._args, "_request_timeout": LOG_TIMEOUT},
+            )
+        )
+        return [event for event in found.get("items") or () if isinstance(event, dict)]
+
+    def may(self, verb: str, resource: str, namespace: str) -> bool:
+        """Ask the API server whether this executor's account may do *verb* on *resource*."""
+        from kubernetes.client import AuthorizationV1Api
+
+        attributes = {"verb": verb, "resource": resource, "namespace": namespace}
+        review = {"spec": {"resourceAttributes": attributes}}
+        api = AuthorizationV1Api(self._core.api_client)
+        answer = _read(api.create_self_subject_access_review(review, **self._args))
+        return bool((answer.get("status") or {}).get("allowed"))
 
     def list_pods(self, **selector: Any) -> Iterator[PodView]:
         """Yield every callback pod that is not done, page by page.

@@ -10,7 +10,10 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
+from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_from_log_tail, reason_with_events
 from airflow_kubernetes_callbacks.reconcile import RowState
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
@@ -75,6 +78,8 @@ class Requests:
 
     :param batch_size: with a value above 1, that many launches are handed to the launcher together
         (``async_pod_creation``), by one thread; with 1 each launch is a request of its own.
+    :param log_folder: where logs are kept when their pod goes; None to keep none.
+    :param log_limit: how much of a log's end is kept, in bytes.
     """
 
     def __init__(
@@ -87,6 +92,8 @@ class Requests:
         me: str,
         concurrency: int,
         batch_size: int = 1,
+        log_folder: str | None = None,
+        log_limit: int = 1 << 20,
     ) -> None:
         self._client = client
         self._store = store
@@ -94,6 +101,8 @@ class Requests:
         self._token_generator = token_generator
         self._me = me
         self._batch_size = batch_size
+        self._log_folder = log_folder
+        self._log_limit = log_limit
         self._pool = WorkerPool(concurrency, "callback-pods")
         self._batches = WorkerPool(1, "callback-batches") if batch_size > 1 else self._pool
         self._background = WorkerPool(1, "callback-comparison")
@@ -121,6 +130,10 @@ class Requests:
 
     def adopt(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._adopt(pod))
+
+    def explain(self, pod: PodView) -> None:
+        """Look for the reason of a failure that the pod's status does not tell."""
+        self._submit(pod, lambda: self._explain(pod))
 
     def delete(self, pod: PodView, only_if_unchanged: bool) -> None:
         self._submit(pod, lambda: self._delete(pod, only_if_unchanged))
@@ -168,7 +181,38 @@ class Requests:
             self._launcher.ensure_payload(adopted, lambda: self._make_workload(pod.callback_id))
         return adopted
 
+    def _explain(self, pod: PodView) -> PodView:
+        """Return the view with a better reason, or with the same one; never fails."""
+        reason = None
+        if not pod.gone and pod.outcome is CallbackOutcome.FAILED:
+            reason = self._try(
+                lambda: reason_from_log_tail(self._client.log_tail(pod, limit_bytes=LOG_TAIL_BYTES))
+            )
+        reason = reason or pod.reason or ""
+        told = self._try(lambda: reason_with_events(reason, self._client.warning_events(pod)))
+        return dataclasses.replace(pod, reason=told or reason, explained=True)
+
+    def _try(self, read: Callable[[], str | None]) -> str | None:
+        try:
+            return read()
+        except Exception as error:  # noqa: BLE001 - what is only good to know must not cost more
+            log.debug("Not to be had: %s", error)
+            return None
+
+    def _save_log(self, pod: PodView) -> None:
+        path = (
+            log_file(self._log_folder, pod.dag_id, pod.run_id, pod.callback_id) if self._log_folder else None
+        )
+        if path is None or path.exists():
+            return
+        try:
+            save_log(path, self._client.log_tail(pod, limit_bytes=self._log_limit))
+        except Exception as error:  # noqa: BLE001 - a log that cannot be kept must not keep the pod
+            log.warning("The log of callback %s could not be kept at %s: %s", pod.callback_id, path, error)
+
     def _delete(self, pod: PodView, only_if_unchanged: bool) -> PodView:
+        if pod.started_at is not None and pod.outcome.terminal:
+            self._save_log(pod)
         try:
             there = self._client.delete_pod(pod, only_if_unchanged=only_if_unchanged)
         except Exception as error:

@@ -128,15 +128,14 @@ def identity_annotations(request: PodRequest) -> dict[str, str]:
     return annotations
 
 
-def pod_namespace(request: PodRequest) -> str:
+def pod_namespace(
+    settings: PodSettings, template: k8s.V1Pod, default: str, watched: Collection[str] | None
+) -> str:
     """Return the namespace: a setting's, else the template's if it is watched, else the executor's."""
-    if request.settings.namespace:
-        return request.settings.namespace
-    metadata = request.template.metadata
-    named: str | None = metadata.namespace if metadata else None
-    if named and (request.watched_namespaces is None or named in request.watched_namespaces):
-        return named
-    return request.namespace
+    if settings.namespace:
+        return settings.namespace
+    named: str | None = template.metadata.namespace if template.metadata else None
+    return named if named and (watched is None or named in watched) else default
 
 
 def base_container_of(pod: k8s.V1Pod) -> k8s.V1Container:
@@ -179,7 +178,9 @@ def _overlay(request: PodRequest, template: k8s.V1Pod) -> k8s.V1Pod:
         kind="Pod",
         metadata=k8s.V1ObjectMeta(
             name=identity.pod_name(request.callback_id, request.attempt),
-            namespace=pod_namespace(request),
+            namespace=pod_namespace(
+                settings, request.template, request.namespace, request.watched_namespaces
+            ),
             labels=dict(settings.labels),
             annotations=dict(settings.annotations),
         ),

@@ -111,6 +111,13 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class Explain:
+    """Ask the log and the events for the reason of a failure, once, before it is reported."""
+
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
 class MarkDone:
     """Label a finished pod that is kept."""
 
@@ -167,6 +174,7 @@ Action = (
     Launch
     | Adopt
     | Delete
+    | Explain
     | MarkDone
     | RemoveFinalizer
     | RecordAttempt
@@ -269,6 +277,8 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
         case CallbackOutcome.SUCCEEDED:
             return (EmitSuccess(),)
         case CallbackOutcome.FAILED:
+            if not pod.explained:
+                return (Explain(pod),)
             return (EmitFailure(pod.reason or "The callback failed; the pod gives no reason."),)
         case CallbackOutcome.RUNNING:
             announce = situation.row.state is RowState.QUEUED and not situation.api_owns_running
@@ -286,6 +296,8 @@ def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView)
         waited_too_long_at = min(waited_too_long_at, pod.created_at + settings.start_error_grace)
     if situation.now < waited_too_long_at:
         return (Occupy(), LookAgain(waited_too_long_at))
+    if not pod.explained:
+        return (Occupy(), Explain(pod))
     reason = pod.reason or "its container did not start and Kubernetes gives no reason"
     waited = max(0.0, situation.now - pod.created_at)
     # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone.
@@ -303,7 +315,7 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     if _may_have_begun(situation):
         return (EmitFailure(f"The callback may have begun, and its pod did not end well. {reason}"),)
     if pod.attempt > settings.launch_retries:
-        return (EmitFailure(_given_up(reason, pod.attempt)),)
+        return (EmitFailure(_given_up(reason, pod.attempt)),) if pod.explained else (Explain(pod),)
     if pod.deleting:
         return (Occupy(),)
     return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
@@ -321,6 +333,8 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
             return (EmitSuccess(),)
+        case CallbackOutcome.FAILED if not pod.explained:
+            return (Explain(pod),)
         case CallbackOutcome.FAILED | CallbackOutcome.RUNNING:
             return (EmitFailure(pod.reason or _disappeared(pod)),)
     if situation.row.state is RowState.QUEUED and situation.row.next_attempt > pod.attempt:

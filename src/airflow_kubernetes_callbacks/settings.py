@@ -159,6 +159,21 @@ OPTIONS: tuple[Option, ...] = (
         type="float",
     ),
     Option(
+        "save_logs",
+        _boolean,
+        "True",
+        "Before a finished pod is deleted, write the log of its base container into the base log folder, at "
+        "Airflow's own path for the logs of callbacks. Costs one request and one file per callback.",
+        type="boolean",
+    ),
+    Option(
+        "log_limit_bytes",
+        _count(1024),
+        "1048576",
+        "How much of the end of a log is kept, in bytes.",
+        type="integer",
+    ),
+    Option(
         "pod_finalizer",
         _boolean,
         "False",
@@ -330,6 +345,8 @@ class CallbackSettings:
     launch_retry_max_delay: float = 300.0
     pending_timeout: float = 300.0
     start_error_grace: float = 60.0
+    save_logs: bool = True
+    log_limit_bytes: int = 1048576
     pod_finalizer: bool = False
     pod_template_file: str = ""
     image: str = ""

@@ -11,12 +11,22 @@ from airflow_kubernetes_callbacks.version_compat import CallbackKey, queued_call
 class ExecutorSlots:
     """What the controller asks of the executor, by the id of a callback.
 
+    :param max_active: how many callbacks may have, or wait for, a slot; 0 for as many as there are slots.
+
     Everything in the executor is keyed by ``CallbackKey``: a plain id would never match, and core
     takes an event with another kind of key for a defect (apache/airflow#67268).
     """
 
-    def __init__(self, executor: Any) -> None:
+    def __init__(self, executor: Any, max_active: int = 0) -> None:
         self._executor = executor
+        self._max_active = max_active
+
+    def within_budget(self) -> bool:
+        """Tell whether ``max_active_callbacks`` lets one more callback run or wait for its slot."""
+        if not self._max_active:
+            return True
+        active = sum(isinstance(key, CallbackKey) for key in self._executor.running)
+        return active + len(queued_callbacks_of(self._executor)) < self._max_active
 
     def occupy(self, callback_id: str) -> None:
         """Count the callback as running: it has a pod, whether or not a slot was free."""
@@ -25,7 +35,9 @@ class ExecutorSlots:
     def try_occupy(self, callback_id: str) -> bool:
         """Count the callback as running if it already is or a slot is free; tell whether it is."""
         key = CallbackKey(callback_id)
-        if key not in self._executor.running and self._executor.slots_available <= 0:
+        if key in self._executor.running:
+            return True
+        if self._executor.slots_available <= 0 or not self.within_budget():
             return False
         self._executor.running.add(key)
         return True
