@@ -1,0 +1,114 @@
+package cri
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// watchMemory stands for the kernel's memory limits: a container that is over
+// its limit is killed. It looks a few times a second, so a process may be over
+// the limit for a moment. It also buries orphans, which become children of the
+// node.
+func (r *Runtime) watchMemory() {
+	for ; ; time.Sleep(200 * time.Millisecond) {
+		limits := map[int]*container{}
+		for _, c := range r.list() {
+			if pid := c.runningPID(); pid != 0 && c.memoryLimit() > 0 {
+				limits[pid] = c
+			}
+		}
+		sessions := readSessions()
+		for pid, c := range limits {
+			limit := uint64(c.memoryLimit())
+			// The resident sizes count shared pages more than once; the
+			// proportional sizes do not, but take longer to read.
+			if sessions[pid].resident > limit && proportional(sessions[pid].pids) > limit {
+				c.mu.Lock()
+				c.oomKilled = true
+				c.mu.Unlock()
+				syscall.Kill(-pid, syscall.SIGKILL)
+			}
+		}
+	}
+}
+
+func (c *container) runningPID() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.state == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		return c.pid
+	}
+	return 0
+}
+
+func (c *container) memoryLimit() int64 {
+	return c.config.GetLinux().GetResources().GetMemoryLimitInBytes()
+}
+
+// session is what the processes of one session use.
+type session struct {
+	pids     []int
+	resident uint64
+}
+
+// readSessions reads the sessions of all processes; those of zombies that are
+// orphans of a container are waited for.
+func readSessions() map[int]session {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	sessions := map[int]session{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		// The name in parentheses may hold anything; fields follow the last one.
+		// https://man7.org/linux/man-pages/man5/proc_pid_stat.5.html
+		fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
+		if len(fields) < 22 {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		parent, _ := strconv.Atoi(fields[1])
+		id, _ := strconv.Atoi(fields[3])
+		pages, _ := strconv.ParseUint(fields[21], 10, 64)
+		if fields[0] == "Z" && parent == os.Getpid() && id != pid {
+			// The leader of a session is waited for by its container.
+			syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+			continue
+		}
+		s := sessions[id]
+		s.pids = append(s.pids, pid)
+		s.resident += pages * uint64(os.Getpagesize())
+		sessions[id] = s
+	}
+	return sessions
+}
+
+// proportional is the sum of the proportional set sizes.
+func proportional(pids []int) uint64 {
+	var sum uint64
+	for _, pid := range pids {
+		file, err := os.Open(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			continue
+		}
+		scanner := bufio.NewScanner(file)
+		for scanner.Scan() {
+			if rest, found := strings.CutPrefix(scanner.Text(), "Pss:"); found {
+				kilobytes, _ := strconv.ParseUint(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+				sum += kilobytes * 1024
+				break
+			}
+		}
+		file.Close()
+	}
+	return sum
+}
