@@ -30,7 +30,7 @@ _CONSOLE_LINE = re.compile(
 )
 
 _VERSION_HINT = "the worker image must hold the scheduler's Airflow version"
-_TOKEN_HINT = (
+_REFUSED_HINT = (
     "the execution API refused the callback's token: it expired while the pod waited ([scheduler] "
     "task_queued_timeout), or the clocks of the node and of the API server differ"
 )
@@ -43,7 +43,7 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(
             r"ServerResponseError: .*(auth token|expired|not yet valid|Unauthorized|Forbidden|\b40[13]\b)"
         ),
-        _TOKEN_HINT,
+        _REFUSED_HINT,
     ),
     (
         re.compile(r"could be marked as running"),

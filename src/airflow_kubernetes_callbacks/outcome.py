@@ -116,7 +116,7 @@ def pod_view(pod: Mapping[str, Any], *, deleted: bool = False) -> PodView | None
         attempt=_attempt(pod_status.mapping(metadata, "labels").get(ATTEMPT_LABEL)),
         outcome=outcome,
         reason=_reason(pod, base, outcome, deleted),
-        waiting_reason=pod_status.waiting(pod, base).word if outcome is CallbackOutcome.PENDING else None,
+        waiting_reason=pod_status.waiting(pod).word if outcome is CallbackOutcome.PENDING else None,
         created_at=epoch_seconds(metadata.get("creationTimestamp")) or 0.0,
         started_at=epoch_seconds(base.started_at),
         ended_at=_ended_at(pod, base, outcome),
@@ -152,7 +152,7 @@ def _reason(pod: Mapping[str, Any], base: BaseStatus, outcome: CallbackOutcome, 
     if outcome is CallbackOutcome.NEVER_STARTED:
         return unstarted_reason(pod, base, deleted=deleted)
     if outcome is CallbackOutcome.PENDING:
-        return waiting_text(pod, base)
+        return waiting_text(pod)
     return None
 
 

@@ -141,12 +141,11 @@ def base_status(pod: Mapping[str, Any]) -> BaseStatus:
 
 def _end_of_begun(end: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Tell whether a terminated state is that of a process that had been started."""
-    if _real_time(end.get("startedAt")):
-        return end.get("reason") not in START_FAILURES
-    if end.get("reason") == STATUS_UNKNOWN:
+    word = text_of(end, "reason")
+    if word == STATUS_UNKNOWN and not _real_time(end.get("startedAt")):
         existed = text_of(status, "containerID") or text_of(end, "containerID") or status.get("restartCount")
         return bool(existed) or "used to be Running" in str(end.get("message"))
-    return end.get("reason") not in START_FAILURES
+    return word not in START_FAILURES
 
 
 def _real_time(value: object) -> str | None:
@@ -178,8 +177,8 @@ def node_lost(pod: Mapping[str, Any]) -> bool:
     """Tell whether the cluster lost sight of the node that the pod was assigned to."""
     if not text_of(mapping(pod, "spec"), "nodeName"):
         return False
-    status = mapping(pod, "status")
-    return status.get("reason") in _NODE_LOST or disruption(pod).get("reason") in _NODE_LOST
+    words = (text_of(mapping(pod, "status"), "reason"), text_of(disruption(pod), "reason"))
+    return any(word in _NODE_LOST for word in words)
 
 
 def rejected(pod: Mapping[str, Any]) -> bool:
@@ -220,7 +219,7 @@ def _init_statuses(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             yield status
 
 
-def waiting(pod: Mapping[str, Any], base: BaseStatus) -> Waiting:
+def waiting(pod: Mapping[str, Any]) -> Waiting:
     """Return why the pod waits: an error of a container first, then the scheduler's word."""
     found = _container_wait(pod) or _pod_wait(pod)
     if found is None:

@@ -6,6 +6,7 @@ be launched again) and ``Ran and failed`` (it began; it is never repeated on its
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks import pod_status
@@ -24,6 +25,9 @@ RAN_AND_FAILED = "Ran and failed"
 LOG_TAIL_BYTES = 64 * 1024
 MAX_EVENTS = 3
 _MAX_LINES = 20
+#: What a termination message that was cut leads to: the log says it in full.
+_REPLACEABLE = ("…", "the execution API refused a request", "the callback's process ended")
+_ORDINARY_END = re.compile(r"container \S+: Error, exit code \d+( \(\w+\))?(:|$)")
 _TERMINATION_MESSAGE_BYTES = 2048
 
 
@@ -45,9 +49,26 @@ def _prefixed(prefix: str, text: str) -> str:
 
 def reason_from_log_tail(tail: bytes) -> str | None:
     """Return the reason that the end of the base container's log tells, or None if it tells none."""
-    text = tail[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if tail else ""
-    told = failure_in_log(strip_control_characters(text))
+    told = _told_by_tail(tail)
     return ran_and_failed(told.text) if told else None
+
+
+def reason_with_log(reason: str | None, tail: bytes) -> str | None:
+    """Return the reason of a failure made better by the end of the log, if that tells more.
+
+    What Kubernetes says beyond the exit code (OOMKilled, Evicted) stays beside the callback's own words.
+    """
+    told = _told_by_tail(tail)
+    if told is None or (reason and told.text in reason):
+        return reason
+    known = (reason or "").removeprefix(f"{RAN_AND_FAILED}: ")
+    replaced = not known or known.startswith(_REPLACEABLE) or _ORDINARY_END.match(known)
+    return ran_and_failed(told.text if replaced else f"{told.text}; {known}")
+
+
+def _told_by_tail(tail: bytes) -> LogFailure | None:
+    text = tail[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if tail else ""
+    return failure_in_log(strip_control_characters(text))
 
 
 def reason_with_events(reason: str, events: Iterable[Mapping[str, Any]]) -> str:
@@ -80,9 +101,9 @@ def _event_count(event: Mapping[str, Any]) -> int:
     return count if isinstance(count, int) else 1
 
 
-def waiting_text(pod: Mapping[str, Any], base: BaseStatus) -> str | None:
+def waiting_text(pod: Mapping[str, Any]) -> str | None:
     """Return why the pod still waits, if it says so."""
-    text = pod_status.waiting(pod, base).text
+    text = pod_status.waiting(pod).text
     return presentable(text) if text else None
 
 
@@ -99,7 +120,7 @@ def unstarted_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool 
                 exit_code_text(base.exit_code) if base.exit_code else None,
             )
         )
-    elif waits := pod_status.waiting(pod, base).text:
+    elif waits := pod_status.waiting(pod).text:
         parts.append(waits)
     parts.extend(_pod_level(pod, already=" ".join(parts)))
     if deleted and not parts:

@@ -1,0 +1,725 @@
+"""What a pod says about its callback: one table of pods, and the promise that reading never fails."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds, pod_view
+from airflow_kubernetes_callbacks.reason import COULD_NOT_START, RAN_AND_FAILED
+from tests.pods import (
+    CALLBACK_ID,
+    CREATED,
+    ENDED,
+    STARTED,
+    ZERO_TIME,
+    condition,
+    pod,
+    running,
+    status,
+    terminated,
+    waiting,
+)
+
+PENDING = CallbackOutcome.PENDING
+RUNNING = CallbackOutcome.RUNNING
+SUCCEEDED = CallbackOutcome.SUCCEEDED
+FAILED = CallbackOutcome.FAILED
+NEVER = CallbackOutcome.NEVER_STARTED
+
+SIDECAR = {"name": "sidecar", "image": "proxy:1"}
+BASE = {"name": "base", "image": "airflow:3.3.2"}
+NATIVE_SIDECAR = {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"}
+INIT = {"name": "fetch", "image": "git:1"}
+
+UNSCHEDULABLE = condition(
+    "PodScheduled", "False", "Unschedulable", "0/3 nodes are available: 3 Insufficient memory."
+)
+DELETING: dict[str, Any] = {"deletionTimestamp": ENDED}
+
+
+def disrupted(reason: str, message: str) -> dict[str, Any]:
+    return condition("DisruptionTarget", "True", reason, message)
+
+
+def unlocated(**more: Any) -> dict[str, Any]:
+    """What the kubelet writes for a container that it cannot find when the pod ends."""
+    text = "The container could not be located when the pod was terminated"
+    return status(state=terminated(137, "ContainerStatusUnknown", text, started=None, finished=None), **more)
+
+
+# name: (pod, is it the object of a DELETED event, outcome, words that the reason has to have)
+CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] = {
+    # the ordinary way
+    "no status yet": (pod("Pending", None, node=None, start_time=None), False, PENDING, ()),
+    "creating": (pod("Pending", [status(state=waiting("ContainerCreating"))]), False, PENDING, ()),
+    "initialising": (pod("Pending", [status(state=waiting("PodInitializing"))]), False, PENDING, ()),
+    "running": (pod("Running", [status(state=running())]), False, RUNNING, ()),
+    "running without a time": (pod("Running", [status(state=running(None))]), False, RUNNING, ()),
+    "succeeded": (pod("Succeeded", [status(state=terminated(0))]), False, SUCCEEDED, ()),
+    "failed": (
+        pod("Failed", [status(state=terminated(1))]),
+        False,
+        FAILED,
+        (RAN_AND_FAILED, "base", "exit code 1"),
+    ),
+    "killed": (pod("Failed", [status(state=terminated(137))]), False, FAILED, ("exit code 137 (SIGKILL)",)),
+    "exit code missing": (
+        pod("Failed", [status(state=terminated(None))]),
+        False,
+        FAILED,
+        ("exit code unknown",),
+    ),
+    # sidecars and the position of the base container
+    "sidecar still runs": (
+        pod(
+            "Running", [status("sidecar", running()), status(state=terminated(0))], containers=[SIDECAR, BASE]
+        ),
+        False,
+        SUCCEEDED,
+        (),
+    ),
+    "sidecar still runs, base failed": (
+        pod(
+            "Running", [status(state=terminated(3)), status("sidecar", running())], containers=[BASE, SIDECAR]
+        ),
+        False,
+        FAILED,
+        ("exit code 3",),
+    ),
+    "sidecar failed, base runs": (
+        pod(
+            "Running", [status("sidecar", terminated(1)), status(state=running())], containers=[SIDECAR, BASE]
+        ),
+        False,
+        RUNNING,
+        (),
+    ),
+    "sidecar failed, base succeeded": (
+        pod(
+            "Failed",
+            [status("sidecar", terminated(1)), status(state=terminated(0))],
+            containers=[SIDECAR, BASE],
+        ),
+        False,
+        SUCCEEDED,
+        (),
+    ),
+    "sidecar cannot be pulled, base runs": (
+        pod("Pending", [status("sidecar", waiting("ErrImagePull")), status(state=running())]),
+        False,
+        RUNNING,
+        (),
+    ),
+    "base has another name": (
+        pod(
+            "Running",
+            [status("sidecar", terminated(0)), status("x", running())],
+            containers=[SIDECAR, {"name": "x"}],
+        ),
+        False,
+        SUCCEEDED,
+        (),
+    ),
+    "native sidecar still runs": (
+        pod(
+            "Running",
+            [status(state=terminated(0))],
+            init=[status("proxy", running())],
+            init_containers=[NATIVE_SIDECAR],
+        ),
+        False,
+        SUCCEEDED,
+        (),
+    ),
+    "native sidecar ended with an error before": (
+        pod(
+            "Running",
+            [status(state=running())],
+            init=[status("proxy", running(), terminated(1))],
+            init_containers=[NATIVE_SIDECAR],
+        ),
+        False,
+        RUNNING,
+        (),
+    ),
+    # the base container never began
+    "exec failed": (
+        pod(
+            "Failed",
+            [status(state=terminated(128, "StartError", 'exec: "python": not found', started=ZERO_TIME))],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "StartError", "not found"),
+    ),
+    "argument too long": (
+        pod("Failed", [status(state=terminated(128, "StartError", "argument list too long", started=None))]),
+        False,
+        NEVER,
+        ("argument list too long",),
+    ),
+    "cannot run, docker": (
+        pod("Failed", [status(state=terminated(127, "ContainerCannotRun", "no such file", started=STARTED))]),
+        False,
+        NEVER,
+        (COULD_NOT_START, "ContainerCannotRun"),
+    ),
+    "init container failed": (
+        pod(
+            "Failed",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("fetch", terminated(2, message="fatal: repository not found"))],
+            init_containers=[INIT],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "init container fetch", "exit code 2", "repository not found"),
+    ),
+    "out of cpu": (
+        pod(
+            "Failed",
+            None,
+            reason="OutOfcpu",
+            message="Pod was rejected: Node didn't have enough resource: cpu",
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "OutOfcpu", "enough resource"),
+    ),
+    "node shuts down": (
+        pod("Failed", None, reason="NodeShutdown", message="Pod was rejected as the node is shutting down."),
+        False,
+        NEVER,
+        ("shutting down",),
+    ),
+    "admission error": (pod("Failed", None, reason="UnexpectedAdmissionError"), False, NEVER, ("Admission",)),
+    "evicted at admission": (
+        pod(
+            "Failed",
+            None,
+            reason="Evicted",
+            message="Pod was rejected: The node had condition: [MemoryPressure].",
+        ),
+        False,
+        NEVER,
+        ("MemoryPressure",),
+    ),
+    "evicted before it began": (
+        pod(
+            "Failed",
+            [status(state=waiting("ContainerCreating"))],
+            reason="Evicted",
+            message="The node was low on resource: memory.",
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "Evicted", "low on resource"),
+    ),
+    "never seen by a kubelet": (pod("Failed", None, start_time=None), False, NEVER, (COULD_NOT_START,)),
+    "ended while it could not be pulled": (
+        pod("Failed", [unlocated(containerID="", imageID="")]),
+        False,
+        NEVER,
+        (COULD_NOT_START,),
+    ),
+    "deadline while it could not be pulled": (
+        pod(
+            "Failed",
+            [status(state=waiting("ImagePullBackOff", 'Back-off pulling image "x:1"'))],
+            reason="DeadlineExceeded",
+            message="Pod was active on the node longer than the specified deadline",
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "ImagePullBackOff", "DeadlineExceeded"),
+    ),
+    # it may have begun
+    "lost container that had an id": (
+        pod("Failed", [unlocated(containerID="containerd://abc")]),
+        False,
+        FAILED,
+        (RAN_AND_FAILED, "could not be located"),
+    ),
+    "lost container that had run": (
+        pod(
+            "Failed",
+            [
+                status(
+                    state=waiting("ContainerCreating"),
+                    last=terminated(
+                        137,
+                        "ContainerStatusUnknown",
+                        "The container could not be located when the pod was deleted.  The container used to be Running",
+                        started=None,
+                    ),
+                )
+            ],
+        ),
+        False,
+        FAILED,
+        (RAN_AND_FAILED,),
+    ),
+    "failed without statuses": (pod("Failed", None), False, FAILED, ("may have begun",)),
+    "evicted, statuses dropped": (
+        pod("Failed", None, reason="Evicted", message="The node was low on resource: ephemeral-storage."),
+        False,
+        FAILED,
+        (RAN_AND_FAILED, "Evicted", "ephemeral-storage"),
+    ),
+    "node lost while creating": (
+        pod(
+            "Failed",
+            [status(state=waiting("ContainerCreating"))],
+            conditions=[disrupted("DeletionByPodGC", "PodGC: node no longer exists")],
+        ),
+        False,
+        FAILED,
+        ("node node-1 was lost", "may have begun", "node no longer exists"),
+    ),
+    "unknown exit of a runtime": (
+        pod("Failed", [status(state=terminated(255, "Unknown", started=ZERO_TIME, finished=ZERO_TIME))]),
+        False,
+        FAILED,
+        ("exit code 255",),
+    ),
+    # it ran and failed
+    "out of memory": (
+        pod(
+            "Failed",
+            [status(state=terminated(137, "OOMKilled"))],
+            containers=[{**BASE, "resources": {"limits": {"memory": "256Mi"}}}],
+        ),
+        False,
+        FAILED,
+        ("OOMKilled", "256Mi", "exit code 137"),
+    ),
+    "out of memory without a limit": (
+        pod("Failed", [status(state=terminated(137, "OOMKilled"))]),
+        False,
+        FAILED,
+        ("OOMKilled",),
+    ),
+    "deadline": (
+        pod(
+            "Failed",
+            [status(state=terminated(143))],
+            reason="DeadlineExceeded",
+            message="Pod was active on the node longer than the specified deadline",
+        ),
+        False,
+        FAILED,
+        ("DeadlineExceeded", "longer than the specified deadline", "SIGTERM"),
+    ),
+    "evicted while it ran": (
+        pod(
+            "Failed",
+            [status(state=terminated(137))],
+            reason="Evicted",
+            message="The node was low on resource: memory.",
+            conditions=[disrupted("TerminationByKubelet", "The node was low on resource: memory.")],
+        ),
+        False,
+        FAILED,
+        ("Evicted", "low on resource"),
+    ),
+    "preempted": (
+        pod(
+            "Failed",
+            [status(state=terminated(143))],
+            conditions=[
+                disrupted("PreemptionByScheduler", "preempting to accommodate a higher priority pod")
+            ],
+        ),
+        False,
+        FAILED,
+        ("PreemptionByScheduler", "higher priority"),
+    ),
+    "evicted by the API, ended well": (
+        pod(
+            "Succeeded",
+            [status(state=terminated(0))],
+            conditions=[disrupted("EvictionByEvictionAPI", "Eviction API: evicting")],
+            **DELETING,
+        ),
+        False,
+        SUCCEEDED,
+        (),
+    ),
+    "phase failed, base still said to run": (
+        pod(
+            "Failed",
+            [status(state=running())],
+            reason="NodeLost",
+            message="Node node-1 which was running pod is gone",
+        ),
+        False,
+        FAILED,
+        ("node node-1 was lost",),
+    ),
+    # phases that contradict the statuses
+    "succeeded without statuses": (pod("Succeeded", None), False, SUCCEEDED, ()),
+    "succeeded, base failed": (pod("Succeeded", [status(state=terminated(1))]), False, FAILED, ()),
+    "unknown phase, base runs": (pod("Unknown", [status(state=running())]), False, RUNNING, ()),
+    "unknown phase, base waits": (
+        pod("Unknown", [status(state=waiting("ContainerCreating"))]),
+        False,
+        PENDING,
+        (),
+    ),
+    "restarted after it began": (
+        pod("Running", [status(state=running(), last=terminated(1), restartCount=1)]),
+        False,
+        FAILED,
+        ("exit code 1",),
+    ),
+    "restarts after it could not start": (
+        pod("Running", [status(state=running(), last=terminated(128, "StartError", started=None))]),
+        False,
+        RUNNING,
+        (),
+    ),
+    # a deletion is under way
+    "deleting, still runs": (pod("Running", [status(state=running())], **DELETING), False, RUNNING, ()),
+    "deleting, ended well": (pod("Running", [status(state=terminated(0))], **DELETING), False, SUCCEEDED, ()),
+    "deleting, killed": (
+        pod("Running", [status(state=terminated(143))], **DELETING),
+        False,
+        FAILED,
+        ("SIGTERM",),
+    ),
+    "deleting, still pending": (
+        pod("Pending", [status(state=waiting("ContainerCreating"))], **DELETING),
+        False,
+        PENDING,
+        (),
+    ),
+    # gone
+    "gone after success (B6)": (
+        pod("Succeeded", [status(state=terminated(0))], **DELETING),
+        True,
+        SUCCEEDED,
+        (),
+    ),
+    "gone after failure": (
+        pod("Failed", [status(state=terminated(4))], **DELETING),
+        True,
+        FAILED,
+        ("exit code 4",),
+    ),
+    "gone while running (B7)": (
+        pod("Running", [status(state=running())], **DELETING),
+        True,
+        FAILED,
+        (RAN_AND_FAILED, "deleted while the callback was running"),
+    ),
+    "gone while running, preempted": (
+        pod(
+            "Running",
+            [status(state=running())],
+            conditions=[
+                disrupted("PreemptionByScheduler", "preempting to accommodate a higher priority pod")
+            ],
+            **DELETING,
+        ),
+        True,
+        FAILED,
+        ("deleted while the callback was running", "PreemptionByScheduler"),
+    ),
+    "gone while running, tainted node": (
+        pod(
+            "Running",
+            [status(state=running())],
+            conditions=[
+                disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+            ],
+            **DELETING,
+        ),
+        True,
+        FAILED,
+        ("NoExecute",),
+    ),
+    "gone while running, node lost": (
+        pod(
+            "Running",
+            [status(state=running())],
+            conditions=[disrupted("DeletionByPodGC", "PodGC: node is gone")],
+        ),
+        True,
+        FAILED,
+        ("node node-1 was lost",),
+    ),
+    "gone while pending (E2)": (
+        pod("Pending", [status(state=waiting("ContainerCreating"))], **DELETING),
+        True,
+        NEVER,
+        (COULD_NOT_START, "deleted"),
+    ),
+    "gone while unscheduled": (
+        pod("Pending", None, node=None, start_time=None, conditions=[UNSCHEDULABLE]),
+        True,
+        NEVER,
+        (COULD_NOT_START, "Unschedulable", "Insufficient memory", "deleted"),
+    ),
+    "gone without statuses, on a node": (pod("Running", None), True, FAILED, ("may have begun",)),
+    "gone, container lost by the kubelet, never created": (
+        pod("Failed", [unlocated(containerID="")], **DELETING),
+        True,
+        NEVER,
+        (COULD_NOT_START,),
+    ),
+    "gone while pending on a lost node": (
+        pod(
+            "Pending",
+            [status(state=waiting("ContainerCreating"))],
+            conditions=[disrupted("DeletionByPodGC", "PodGC: node no longer exists")],
+        ),
+        True,
+        FAILED,
+        ("may have begun",),
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "deleted", "outcome", "words"), CASES.values(), ids=CASES)
+def test_outcome_and_reason(
+    raw: dict[str, Any], deleted: bool, outcome: CallbackOutcome, words: tuple[str, ...]
+) -> None:
+    view = pod_view(raw, deleted=deleted)
+
+    assert view is not None
+    assert view.outcome is outcome
+    assert view.gone is deleted
+    for word in words:
+        assert word in (view.reason or "")
+    if outcome in (FAILED, NEVER):
+        assert (view.reason or "").startswith(RAN_AND_FAILED if outcome is FAILED else COULD_NOT_START)
+    if outcome in (RUNNING, SUCCEEDED):
+        assert view.reason is None
+    assert view.waiting_reason is None or outcome is PENDING
+
+
+WAITS: dict[str, tuple[dict[str, Any], str | None, tuple[str, ...]]] = {
+    "unschedulable": (
+        pod("Pending", None, node=None, conditions=[UNSCHEDULABLE]),
+        "Unschedulable",
+        ("Unschedulable", "0/3 nodes"),
+    ),
+    "scheduling gated": (
+        pod(
+            "Pending",
+            None,
+            node=None,
+            conditions=[condition("PodScheduled", "False", "SchedulingGated", "Scheduling is blocked")],
+        ),
+        "SchedulingGated",
+        ("Scheduling is blocked",),
+    ),
+    "pull error": (
+        pod("Pending", [status(state=waiting("ErrImagePull", "manifest unknown"))]),
+        "ErrImagePull",
+        ("ErrImagePull", "airflow:3.3.2", "manifest unknown"),
+    ),
+    "pull back-off": (
+        pod("Pending", [status(state=waiting("ImagePullBackOff", 'Back-off pulling image "airflow:3.3.2"'))]),
+        "ImagePullBackOff",
+        ("airflow:3.3.2",),
+    ),
+    "pull limited by the node (E17)": (
+        pod(
+            "Pending",
+            [status("sidecar", waiting("x")), status(state=waiting("ErrImagePull", "pull QPS exceeded"))],
+        ),
+        None,
+        ("pull QPS exceeded",),
+    ),
+    "pull limited by the registry": (
+        pod(
+            "Pending", [status(state=waiting("ErrImagePull", "toomanyrequests: you have reached your limit"))]
+        ),
+        None,
+        ("toomanyrequests",),
+    ),
+    "missing secret": (
+        pod(
+            "Pending", [status(state=waiting("CreateContainerConfigError", 'secret "db-password" not found'))]
+        ),
+        "CreateContainerConfigError",
+        ('secret "db-password" not found',),
+    ),
+    "bad image name": (
+        pod("Pending", [status(state=waiting("InvalidImageName", "couldn't parse image name"))]),
+        "InvalidImageName",
+        ("parse",),
+    ),
+    "never pull": (
+        pod("Pending", [status(state=waiting("ErrImageNeverPull", "Container image is not present"))]),
+        "ErrImageNeverPull",
+        ("not present",),
+    ),
+    "cannot be created": (
+        pod("Pending", [status(state=waiting("CreateContainerError", "context deadline exceeded"))]),
+        "CreateContainerError",
+        ("deadline",),
+    ),
+    "init container crashes": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("proxy", waiting("CrashLoopBackOff", "back-off 10s restarting failed container"))],
+            init_containers=[NATIVE_SIDECAR],
+        ),
+        "CrashLoopBackOff",
+        ("container proxy", "back-off"),
+    ),
+    "init container cannot be pulled": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("fetch", waiting("ErrImagePull", "denied"))],
+            init_containers=[INIT],
+        ),
+        "ErrImagePull",
+        ("container fetch", "git:1", "denied"),
+    ),
+    "only a sidecar has an error": (
+        pod(
+            "Pending",
+            [status("sidecar", waiting("ErrImagePull")), status(state=waiting("ContainerCreating"))],
+            containers=[SIDECAR, BASE],
+        ),
+        None,
+        (),
+    ),
+    "provider failed (E9)": (
+        pod("Pending", None, reason="ProviderFailed", message="cannot create the pod: quota"),
+        "ProviderFailed",
+        ("ProviderFailed", "quota"),
+    ),
+    "nothing to say": (pod("Pending", [status(state=waiting("ContainerCreating"))]), None, ()),
+    "waits without a reason": (pod("Pending", [status(state=waiting(None))]), None, ()),
+}
+
+
+@pytest.mark.parametrize(("raw", "word", "texts"), WAITS.values(), ids=WAITS)
+def test_waiting_reason(raw: dict[str, Any], word: str | None, texts: tuple[str, ...]) -> None:
+    view = pod_view(raw)
+
+    assert view is not None
+    assert view.outcome is PENDING
+    assert view.waiting_reason == word
+    for text in texts:
+        assert text in (view.reason or "")
+
+
+def test_plain_values_are_taken_over() -> None:
+    raw = pod(
+        "Failed",
+        [status(state=terminated(1))],
+        finalizers=["other/one", "airflow-kubernetes-callbacks/result"],
+        deletionTimestamp="2026-06-01T10:00:30Z",
+    )
+
+    view = pod_view(raw)
+
+    assert view is not None
+    assert (view.callback_id, view.namespace, view.name) == (CALLBACK_ID, "airflow", raw["metadata"]["name"])
+    assert (view.uid, view.resource_version, view.owner) == (raw["metadata"]["uid"], "77", "7")
+    assert (view.attempt, view.node, view.deleting, view.finalizer) == (2, "node-1", True, True)
+    assert view.created_at == epoch_seconds(CREATED)
+    assert view.started_at == epoch_seconds(STARTED)
+    assert view.ended_at == epoch_seconds(ENDED)
+    assert hash(view)
+
+
+def test_times_of_a_start_that_failed_are_none() -> None:
+    view = pod_view(
+        pod("Failed", [status(state=terminated(128, "StartError", started=ZERO_TIME, finished=ENDED))])
+    )
+
+    assert view is not None
+    assert view.started_at is None
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        None,
+        {},
+        {"callback_id": None},
+        {"callback_id": ""},
+        {"callback_id": "x"},
+        {"callback_id": 7},
+        [],
+        "text",
+    ],
+    ids=repr,
+)
+def test_pod_without_a_callback_id_is_no_callback(annotations: object) -> None:
+    assert pod_view(pod(annotations=annotations)) is None
+
+
+@pytest.mark.parametrize("label", [None, "", "x", "-1", "0", "²", 3], ids=repr)
+def test_unreadable_attempt_counts_as_the_first(label: object) -> None:
+    view = pod_view(pod(labels={"callback-attempt": label}))
+
+    assert view is not None
+    assert view.attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("1970-01-01T00:00:10Z", 10.0),
+        ("1970-01-01T00:00:10.5Z", 10.5),
+        ("1970-01-01T01:00:10+01:00", 10.0),
+        ("1970-01-01", None),
+        ("yesterday", None),
+        ("", None),
+        (None, None),
+        (12, None),
+        ("99999-01-01T00:00:00Z", None),
+    ],
+)
+def test_epoch_seconds(value: object, seconds: float | None) -> None:
+    assert epoch_seconds(value) == seconds
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def _places(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path] + [place for key, inner in items for place in _places(inner, (*path, key))]
+
+
+@given(raw=st.sampled_from([case[0] for case in (*CASES.values(), *WAITS.values())]), data=st.data())
+def test_malformed_pods_are_read_without_an_error(raw: dict[str, Any], data: st.DataObject) -> None:
+    broken = copy.deepcopy(raw)
+    for _ in range(data.draw(st.integers(1, 3))):
+        *parents, last = data.draw(st.sampled_from([place for place in _places(broken) if place]))
+        holder: Any = broken
+        for part in parents:
+            holder = holder[part]
+        if data.draw(st.booleans()):
+            holder[last] = data.draw(JSON)
+        elif isinstance(holder, dict):
+            del holder[last]
+
+    for deleted in (False, True):
+        view = pod_view(broken, deleted=deleted)
+        assert view is None or (hash(view) and view.outcome in CallbackOutcome)
+        assert view is None or not deleted or view.outcome.terminal
+
+
+@given(raw=JSON)
+def test_anything_is_read_without_an_error(raw: Any) -> None:
+    assert pod_view(raw) is None
