@@ -12,6 +12,7 @@ from airflow_kubernetes_callbacks.callback_store import CallbackStore
 from airflow_kubernetes_callbacks.controller import CallbackController
 from airflow_kubernetes_callbacks.errors import ExecutorConflictError
 from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
+from airflow_kubernetes_callbacks.metrics import CallbackMetrics
 from airflow_kubernetes_callbacks.pod_client import PodClient
 from airflow_kubernetes_callbacks.pod_launcher import CallbackKubernetesScheduler
 from airflow_kubernetes_callbacks.pod_requests import Requests
@@ -180,6 +181,7 @@ def build_controller(
         store=store,
         client=client,
         requests=requests,
+        metrics=CallbackMetrics(executor.team_name),
         api_owns_running=EXECUTION_API_OWNS_RUNNING,
         keep_finished=not kube_config.delete_worker_pods,
         keep_failed=not kube_config.delete_worker_pods_on_failure,

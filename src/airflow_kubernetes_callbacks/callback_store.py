@@ -19,8 +19,8 @@ from airflow.utils.state import CallbackState
 from sqlalchemy import select
 
 from airflow_kubernetes_callbacks.errors import LaunchError
-from airflow_kubernetes_callbacks.reconcile import RowState, RowView
 from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
+from airflow_kubernetes_callbacks.situation import RowState, RowView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -175,4 +175,6 @@ def _row_view(callback_id: str, state: str | None, data: Any, *, ours: bool) -> 
         _ACTIVE[state],
         next_attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
         launched_pod=pod if isinstance(pod, str) else None,
+        dag_id=str(data.get("dag_id") or ""),
+        path=str(data.get("path") or ""),
     )

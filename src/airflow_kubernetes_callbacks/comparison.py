@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
-    from airflow_kubernetes_callbacks.reconcile import RowState, RowView
+    from airflow_kubernetes_callbacks.situation import RowState, RowView
 
 
 @dataclass(frozen=True, slots=True)

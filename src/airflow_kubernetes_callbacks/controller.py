@@ -16,39 +16,40 @@ import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_kubernetes_callbacks.cache import CallbackCache
-from airflow_kubernetes_callbacks.callback_store import LaunchRecord
-from airflow_kubernetes_callbacks.comparison import Comparison, compare
-from airflow_kubernetes_callbacks.outcome import CallbackOutcome
-from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
-from airflow_kubernetes_callbacks.reconcile import (
+from airflow_kubernetes_callbacks.actions import (
     Adopt,
     Delete,
     EmitFailure,
     EmitRunning,
     EmitSuccess,
     Explain,
+    FailureKind,
     Launch,
     LookAgain,
     MarkDone,
-    Memory,
     Occupy,
     RecordAttempt,
     Release,
     RemoveFinalizer,
-    RowState,
-    Situation,
-    decide,
-    retry_delay,
 )
+from airflow_kubernetes_callbacks.cache import CallbackCache
+from airflow_kubernetes_callbacks.callback_store import LaunchRecord
+from airflow_kubernetes_callbacks.comparison import Comparison, compare
+from airflow_kubernetes_callbacks.metrics import deadline_of
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
+from airflow_kubernetes_callbacks.reconcile import decide, retry_delay
+from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
 
 if TYPE_CHECKING:
+    from airflow_kubernetes_callbacks.actions import Action
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
+    from airflow_kubernetes_callbacks.metrics import CallbackMetrics
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
     from airflow_kubernetes_callbacks.pod_requests import Answer, Requests
-    from airflow_kubernetes_callbacks.reconcile import Action, RowView
     from airflow_kubernetes_callbacks.settings import CallbackSettings
+    from airflow_kubernetes_callbacks.situation import RowView
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +71,8 @@ class ExecutorPort(Protocol):
 
     def report(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None: ...
 
+    def note(self, event: str, dag_id: str, run_id: str, text: str) -> None: ...
+
     def has_report(self, callback_id: str) -> bool: ...
 
 
@@ -85,6 +88,7 @@ class CallbackController:
         store: CallbackStore,
         client: PodClient,
         requests: Requests,
+        metrics: CallbackMetrics,
         api_owns_running: bool,
         keep_finished: bool,
         keep_failed: bool,
@@ -95,6 +99,7 @@ class CallbackController:
         self._store = store
         self._client = client
         self._requests = requests
+        self._metrics = metrics
         self._api_owns_running = api_owns_running
         self._keep_finished = keep_finished
         self._keep_failed = keep_failed
@@ -228,12 +233,13 @@ class CallbackController:
 
     def _act(self, callback_id: str, row: RowView, actions: tuple[Action, ...]) -> None:
         if not row.state.active:
-            self._reported.pop(callback_id, None)
+            self._note_recorded(callback_id, row)
         for action in actions:
             match action:
                 case Launch(attempt):
                     self._launch(callback_id, attempt)
                 case Adopt(pod):
+                    self._metrics.adopted()
                     self._ask(callback_id, self._requests.adopt, pod)
                 case Delete(pod, why, unstarted):
                     if unstarted:
@@ -252,9 +258,9 @@ class CallbackController:
                     if callback_id not in self._reported and not self._executor.has_report(callback_id):
                         self._executor.report(callback_id, CallbackOutcome.RUNNING, None)
                 case EmitSuccess():
-                    self._report_end(callback_id, CallbackOutcome.SUCCEEDED, None)
-                case EmitFailure(reason):
-                    self._report_end(callback_id, CallbackOutcome.FAILED, reason)
+                    self._report_end(callback_id, CallbackOutcome.SUCCEEDED, None, None, row)
+                case EmitFailure(reason, kind):
+                    self._report_end(callback_id, CallbackOutcome.FAILED, reason, kind, row)
                 case Occupy():
                     self._executor.occupy(callback_id)
                 case Release():
@@ -287,15 +293,50 @@ class CallbackController:
         track.condemned[pod.uid] = why
         track.retry_at = time.time() + retry_delay(pod.attempt, self._settings)
 
-    def _report_end(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None:
+    def _report_end(
+        self,
+        callback_id: str,
+        outcome: CallbackOutcome,
+        info: str | None,
+        kind: FailureKind | None,
+        row: RowView | None = None,
+    ) -> None:
         track = self.cache.track(callback_id)
         if self._executor.has_report(callback_id) and callback_id in self._reported:
             return
         if track.reports:
             log.warning("The end of callback %s was not recorded; reporting it again.", callback_id)
+            self._metrics.reemitted()
+        else:
+            self._note_end(callback_id, outcome, info, kind, row)
         track.reports += 1
         self._reported[callback_id] = None
         self._executor.report(callback_id, outcome, info)
+
+    def _note_end(
+        self,
+        callback_id: str,
+        outcome: CallbackOutcome,
+        info: str | None,
+        kind: FailureKind | None,
+        row: RowView | None,
+    ) -> None:
+        """Tell the metrics, and of a failure the audit log, how the callback ended."""
+        view = next(reversed(self.cache.pods(callback_id)), None)
+        path = row.path if row else ""
+        self._metrics.ended(outcome, kind, view, path)
+        if info is not None:
+            dag_id = view.dag_id if view and view.dag_id else row.dag_id if row else ""
+            run_id = view.run_id if view else ""
+            self._executor.note("callback failed", dag_id, run_id, f"Callback {callback_id} {path}: {info}")
+
+    def _note_recorded(self, callback_id: str, row: RowView) -> None:
+        track = self.cache.tracked(callback_id)
+        view = next(reversed(self.cache.pods(callback_id)), None)
+        if row.state is RowState.TERMINAL and track is not None and track.reports and view is not None:
+            self._metrics.recorded(view, time.time())
+            track.reports = 0
+        self._reported.pop(callback_id, None)
 
     def _look_at_reported(self) -> None:
         """The scheduler has taken these reports and should have recorded them: see whether it has."""
@@ -347,12 +388,14 @@ class CallbackController:
         if answer.skipped or attempt is None:
             return
         if answer.view is not None:
+            self._metrics.launched(answer.view, deadline_of(track.workload), again=attempt > 1)
             track.workload, track.create_failures = None, 0
             if not self._api_owns_running:
                 pod = f"{answer.view.namespace}/{answer.view.name}"
                 self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
         elif answer.failure is not None and answer.failure.retryable:
             track.create_failures += 1
+            self._metrics.launch_refused(for_now=track.create_failures <= self._settings.create_retries)
             if track.create_failures <= self._settings.create_retries:
                 delay = retry_delay(track.create_failures, self._settings)
                 track.repeat_attempt = attempt
@@ -371,9 +414,12 @@ class CallbackController:
                 CallbackOutcome.FAILED,
                 f"Could not start: the pod could not be created in {track.create_failures} tries: "
                 f"{answer.failure.message}",
+                FailureKind.REFUSED,
             )
         elif answer.failure is not None:
-            self._report_end(answer.callback_id, CallbackOutcome.FAILED, answer.failure.message)
+            self._metrics.launch_refused(for_now=False)
+            message = answer.failure.message
+            self._report_end(answer.callback_id, CallbackOutcome.FAILED, message, FailureKind.REFUSED)
 
     def _write_records(self) -> bool:
         if not self._records:
@@ -414,6 +460,7 @@ class CallbackController:
         if found.pods_read:
             self.cache.mark_absent({view.uid for view in found.pods}, found.listed_at)
             self._rows_before_list = dict(found.rows)
+        self._metrics.gauge(self.cache.all_pods())
         with_pod = self.cache.ids_with_live_pod()
         for callback_id in found.active:
             if callback_id not in with_pod:

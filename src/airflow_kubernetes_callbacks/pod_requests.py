@@ -14,7 +14,7 @@ from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_from_log_tail, reason_with_events
-from airflow_kubernetes_callbacks.reconcile import RowState
+from airflow_kubernetes_callbacks.situation import RowState
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
 if TYPE_CHECKING:

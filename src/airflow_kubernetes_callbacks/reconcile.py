@@ -8,183 +8,33 @@ situation it returns the same actions, so it does not matter how often, or by wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING
 
+from airflow_kubernetes_callbacks.actions import (
+    Action,
+    Adopt,
+    Delete,
+    EmitFailure,
+    EmitRunning,
+    EmitSuccess,
+    Explain,
+    FailureKind,
+    Launch,
+    LookAgain,
+    MarkDone,
+    Occupy,
+    RecordAttempt,
+    Release,
+    RemoveFinalizer,
+)
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
+from airflow_kubernetes_callbacks.situation import (
+    RowState,
+    Situation,
+)
 
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
-
-
-class RowState(str, Enum):
-    """The state of a callback's row, as far as a decision depends on it."""
-
-    #: No such row in this database.
-    ABSENT = "absent"
-    #: The row belongs to another executor, or to none yet (scheduled, pending).
-    NOT_OURS = "not_ours"
-    QUEUED = "queued"
-    RUNNING = "running"
-    TERMINAL = "terminal"
-
-    @property
-    def active(self) -> bool:
-        return self in (RowState.QUEUED, RowState.RUNNING)
-
-
-@dataclass(frozen=True, slots=True)
-class RowView:
-    """One row of the callback table as the reconciler sees it."""
-
-    callback_id: str
-    state: RowState
-    #: The attempt that the next launch makes, as recorded in the row; 1 where nothing is recorded.
-    next_attempt: int = 1
-    #: The pod of the recorded attempt was created: if it is not to be found, it existed.
-    launched_pod: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """What this scheduler remembers of a callback. A cache: a restart loses it and nothing else."""
-
-    #: The workload waits in this executor, or a request that creates its pod is under way.
-    held: bool = False
-    #: The row, or the workload, was seen by this process: a row that is gone now was ours.
-    known: bool = False
-    #: Pods that this scheduler deletes because they did not start, by uid, with the reason.
-    condemned: tuple[tuple[str, str], ...] = ()
-    #: Since when (epoch seconds) a QUEUED row without pod and without holder has been seen.
-    orphaned_since: float | None = None
-    #: Not before this time (epoch seconds) is a further launch made.
-    retry_at: float = 0.0
-    #: The attempt that this scheduler was asked to launch, or tried to and is to try again.
-    repeat_attempt: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """All that a decision depends on."""
-
-    now: float
-    row: RowView
-    pods: tuple[PodView, ...]
-    memory: Memory
-    me: str
-    #: Job ids of the other schedulers that are alive; None where that is not known at present.
-    alive_others: frozenset[str] | None
-    #: ``pods`` has every pod that exists for this callback (a complete list says so).
-    pods_complete: bool
-    #: The pod itself writes RUNNING through the execution API (Airflow 3.4 and later).
-    api_owns_running: bool
-    #: Finished pods are kept and labelled, not deleted (``[kubernetes_executor] delete_worker_pods``).
-    keep_finished: bool = False
-    keep_failed: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """Create the pod of this attempt."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Adopt:
-    """Make this scheduler the pod's owner."""
-
-    pod: PodView
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Delete the pod.
-
-    ``unstarted``: it is deleted because its container does not start, so only if it still has not.
-    """
-
-    pod: PodView
-    why: str
-    unstarted: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Explain:
-    """Ask the log and the events for the reason of a failure, once, before it is reported."""
-
-    pod: PodView
-
-
-@dataclass(frozen=True, slots=True)
-class MarkDone:
-    """Label a finished pod that is kept."""
-
-    pod: PodView
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveFinalizer:
-    pod: PodView
-
-
-@dataclass(frozen=True, slots=True)
-class RecordAttempt:
-    """Write into the row which attempt comes next, before the old pod goes."""
-
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class EmitRunning:
-    """Tell the scheduler that the callback runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmitSuccess:
-    """Tell the scheduler that the callback succeeded."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmitFailure:
-    """Tell the scheduler that the callback failed, and why."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Occupy:
-    """Count the callback as running here: it takes a slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class Release:
-    """Forget the callback without an event: it is somebody else's, or over."""
-
-
-@dataclass(frozen=True, slots=True)
-class LookAgain:
-    """Nothing to do before ``at`` (epoch seconds)."""
-
-    at: float
-
-
-Action = (
-    Launch
-    | Adopt
-    | Delete
-    | Explain
-    | MarkDone
-    | RemoveFinalizer
-    | RecordAttempt
-    | EmitRunning
-    | EmitSuccess
-    | EmitFailure
-    | Occupy
-    | Release
-    | LookAgain
-)
 
 #: The waits that Kubernetes itself calls errors; they get ``start_error_grace``, others the timeout.
 START_ERRORS = frozenset(
@@ -315,7 +165,11 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     if _may_have_begun(situation):
         return (EmitFailure(f"The callback may have begun, and its pod did not end well. {reason}"),)
     if pod.attempt > settings.launch_retries:
-        return (EmitFailure(_given_up(reason, pod.attempt)),) if pod.explained else (Explain(pod),)
+        return (
+            (EmitFailure(_given_up(reason, pod.attempt), FailureKind.UNSTARTED),)
+            if pod.explained
+            else (Explain(pod),)
+        )
     if pod.deleting:
         return (Occupy(),)
     return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
@@ -336,16 +190,17 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
         case CallbackOutcome.FAILED if not pod.explained:
             return (Explain(pod),)
         case CallbackOutcome.FAILED | CallbackOutcome.RUNNING:
-            return (EmitFailure(pod.reason or _disappeared(pod)),)
+            kind = FailureKind.CALLBACK if pod.outcome is CallbackOutcome.FAILED else FailureKind.LOST
+            return (EmitFailure(pod.reason or _disappeared(pod), kind),)
     if situation.row.state is RowState.QUEUED and situation.row.next_attempt > pod.attempt:
         return _relaunch(situation, settings, pod)  # that it did not begin is decided and recorded
     condemned = dict(situation.memory.condemned).get(pod.uid)
     begun_unseen = pod.outcome is CallbackOutcome.PENDING and condemned is None and pod.node is not None
     if _may_have_begun(situation) or (begun_unseen and not situation.api_owns_running):
-        return (EmitFailure(_disappeared(pod)),)
+        return (EmitFailure(_disappeared(pod), FailureKind.LOST),)
     reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
     if pod.attempt > settings.launch_retries:
-        return (EmitFailure(_given_up(reason, pod.attempt)),)
+        return (EmitFailure(_given_up(reason, pod.attempt), FailureKind.UNSTARTED),)
     return _relaunch(situation, settings, pod)
 
 
@@ -382,7 +237,8 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
         return (
             EmitFailure(
                 "The pod disappeared while running: the row says RUNNING and there is no pod. The callback "
-                "may have taken effect. Run it again with 'airflow kubernetes-callbacks retry' if it should."
+                "may have taken effect. Run it again with 'airflow kubernetes-callbacks retry' if it should.",
+                FailureKind.LOST,
             ),
         )
     if row.launched_pod is not None and not situation.api_owns_running:
@@ -390,7 +246,8 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
             EmitFailure(
                 f"Pod {row.launched_pod} was created and is gone, and nobody saw how it ended (deleted while "
                 "no scheduler was looking). The callback may have taken effect. Run it again with "
-                "'airflow kubernetes-callbacks retry' if it should."
+                "'airflow kubernetes-callbacks retry' if it should.",
+                FailureKind.LOST,
             ),
         )
     return _orphaned_row(situation, settings)

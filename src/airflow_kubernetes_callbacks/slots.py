@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from airflow.models.log import Log
+
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.version_compat import CallbackKey, queued_callbacks_of
 
@@ -51,6 +53,12 @@ class ExecutorSlots:
     def has_report(self, callback_id: str) -> bool:
         """Tell whether the scheduler has yet to take the last report."""
         return CallbackKey(callback_id) in self._executor.event_buffer
+
+    def note(self, event: str, dag_id: str, run_id: str, text: str) -> None:
+        """Have the scheduler write an entry into the audit log of the Dag run."""
+        if dag_id:
+            entry = Log(event=event, dag_id=dag_id, run_id=run_id or None, extra=text)
+            self._executor._task_event_logs.append(entry)
 
     def report(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None:
         """Put an event into the buffer; one that ends the callback frees its slot."""

@@ -1,0 +1,78 @@
+"""All that a decision about one callback depends on, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from airflow_kubernetes_callbacks.outcome import PodView
+
+
+class RowState(str, Enum):
+    """The state of a callback's row, as far as a decision depends on it."""
+
+    #: No such row in this database.
+    ABSENT = "absent"
+    #: The row belongs to another executor, or to none yet (scheduled, pending).
+    NOT_OURS = "not_ours"
+    QUEUED = "queued"
+    RUNNING = "running"
+    TERMINAL = "terminal"
+
+    @property
+    def active(self) -> bool:
+        return self in (RowState.QUEUED, RowState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class RowView:
+    """One row of the callback table as the reconciler sees it."""
+
+    callback_id: str
+    state: RowState
+    #: The attempt that the next launch makes, as recorded in the row; 1 where nothing is recorded.
+    next_attempt: int = 1
+    #: The pod of the recorded attempt was created: if it is not to be found, it existed.
+    launched_pod: str | None = None
+    dag_id: str = ""
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What this scheduler remembers of a callback. A cache: a restart loses it and nothing else."""
+
+    #: The workload waits in this executor, or a request that creates its pod is under way.
+    held: bool = False
+    #: The row, or the workload, was seen by this process: a row that is gone now was ours.
+    known: bool = False
+    #: Pods that this scheduler deletes because they did not start, by uid, with the reason.
+    condemned: tuple[tuple[str, str], ...] = ()
+    #: Since when (epoch seconds) a QUEUED row without pod and without holder has been seen.
+    orphaned_since: float | None = None
+    #: Not before this time (epoch seconds) is a further launch made.
+    retry_at: float = 0.0
+    #: The attempt that this scheduler was asked to launch, or tried to and is to try again.
+    repeat_attempt: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that a decision depends on."""
+
+    now: float
+    row: RowView
+    pods: tuple[PodView, ...]
+    memory: Memory
+    me: str
+    #: Job ids of the other schedulers that are alive; None where that is not known at present.
+    alive_others: frozenset[str] | None
+    #: ``pods`` has every pod that exists for this callback (a complete list says so).
+    pods_complete: bool
+    #: The pod itself writes RUNNING through the execution API (Airflow 3.4 and later).
+    api_owns_running: bool
+    #: Finished pods are kept and labelled, not deleted (``[kubernetes_executor] delete_worker_pods``).
+    keep_finished: bool = False
+    keep_failed: bool = True
