@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.actions import (
     Adopt,
@@ -39,6 +39,7 @@ from airflow_kubernetes_callbacks.metrics import deadline_of
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.reconcile import decide, retry_delay
+from airflow_kubernetes_callbacks.reports import EndReports, ExecutorPort
 from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
 
 if TYPE_CHECKING:
@@ -56,24 +57,6 @@ log = logging.getLogger(__name__)
 #: Callbacks looked at between two looks at the clock, and seconds after which a tick ends.
 BATCH = 250
 TICK_BUDGET = 0.25
-#: The longest pause before a result that the database did not keep is reported again.
-_LONGEST_REPORT_PAUSE = 60.0
-
-
-class ExecutorPort(Protocol):
-    """What the controller needs of the executor whose callbacks it looks after."""
-
-    def occupy(self, callback_id: str) -> None: ...
-
-    def try_occupy(self, callback_id: str) -> bool: ...
-
-    def release(self, callback_id: str) -> None: ...
-
-    def report(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None: ...
-
-    def note(self, event: str, dag_id: str, run_id: str, text: str) -> None: ...
-
-    def has_report(self, callback_id: str) -> bool: ...
 
 
 class CallbackController:
@@ -106,7 +89,7 @@ class CallbackController:
         self.cache = CallbackCache()
         self._alive_others: frozenset[str] | None = None
         self._rows_before_list: dict[str, RowView] = {}
-        self._reported: dict[str, None] = {}
+        self._reports = EndReports(self.cache, executor, metrics)
         self._records: dict[str, LaunchRecord] = {}
         self._comparisons: SimpleQueue[Comparison] = SimpleQueue()
         self._comparing = False
@@ -156,7 +139,7 @@ class CallbackController:
         for answer in self._requests.answers():
             self._take_answer(answer)
         self._take_comparison()
-        self._look_at_reported()
+        self._reports.look_at_taken()
         self.cache.wake(time.time())
         self._write_records()
         while time.monotonic() < end:
@@ -233,7 +216,7 @@ class CallbackController:
 
     def _act(self, callback_id: str, row: RowView, actions: tuple[Action, ...]) -> None:
         if not row.state.active:
-            self._note_recorded(callback_id, row)
+            self._reports.recorded(callback_id, row)
         for action in actions:
             match action:
                 case Launch(attempt):
@@ -255,12 +238,11 @@ class CallbackController:
                 case RemoveFinalizer(pod):
                     self._ask(callback_id, self._requests.remove_finalizer, pod)
                 case EmitRunning():
-                    if callback_id not in self._reported and not self._executor.has_report(callback_id):
-                        self._executor.report(callback_id, CallbackOutcome.RUNNING, None)
+                    self._reports.running(callback_id)
                 case EmitSuccess():
-                    self._report_end(callback_id, CallbackOutcome.SUCCEEDED, None, None, row)
+                    self._reports.succeeded(callback_id, row)
                 case EmitFailure(reason, kind):
-                    self._report_end(callback_id, CallbackOutcome.FAILED, reason, kind, row)
+                    self._reports.failed(callback_id, reason, kind, row)
                 case Occupy():
                     self._executor.occupy(callback_id)
                 case Release():
@@ -292,64 +274,6 @@ class CallbackController:
         track = self.cache.track(callback_id)
         track.condemned[pod.uid] = why
         track.retry_at = time.time() + retry_delay(pod.attempt, self._settings)
-
-    def _report_end(
-        self,
-        callback_id: str,
-        outcome: CallbackOutcome,
-        info: str | None,
-        kind: FailureKind | None,
-        row: RowView | None = None,
-    ) -> None:
-        track = self.cache.track(callback_id)
-        if self._executor.has_report(callback_id) and callback_id in self._reported:
-            return
-        if track.reports:
-            log.warning("The end of callback %s was not recorded; reporting it again.", callback_id)
-            self._metrics.reemitted()
-        else:
-            self._note_end(callback_id, outcome, info, kind, row)
-        track.reports += 1
-        self._reported[callback_id] = None
-        self._executor.report(callback_id, outcome, info)
-
-    def _note_end(
-        self,
-        callback_id: str,
-        outcome: CallbackOutcome,
-        info: str | None,
-        kind: FailureKind | None,
-        row: RowView | None,
-    ) -> None:
-        """Tell the metrics, and of a failure the audit log, how the callback ended."""
-        view = next(reversed(self.cache.pods(callback_id)), None)
-        path = row.path if row else ""
-        self._metrics.ended(outcome, kind, view, path)
-        if info is not None:
-            dag_id = view.dag_id if view and view.dag_id else row.dag_id if row else ""
-            run_id = view.run_id if view else ""
-            self._executor.note("callback failed", dag_id, run_id, f"Callback {callback_id} {path}: {info}")
-
-    def _note_recorded(self, callback_id: str, row: RowView) -> None:
-        track = self.cache.tracked(callback_id)
-        view = next(reversed(self.cache.pods(callback_id)), None)
-        if row.state is RowState.TERMINAL and track is not None and track.reports and view is not None:
-            self._metrics.recorded(view, time.time())
-            track.reports = 0
-        self._reported.pop(callback_id, None)
-
-    def _look_at_reported(self) -> None:
-        """The scheduler has taken these reports and should have recorded them: see whether it has."""
-        for callback_id in list(self._reported):
-            if self._executor.has_report(callback_id):
-                continue
-            del self._reported[callback_id]
-            reports = self.cache.track(callback_id).reports
-            if reports <= 1:
-                self.cache.mark_dirty(callback_id)
-            else:
-                pause = min(2.0 ** (reports - 2), _LONGEST_REPORT_PAUSE)
-                self.cache.look_at(callback_id, time.time() + pause)
 
     def _release(self, callback_id: str) -> None:
         self._executor.release(callback_id)
@@ -409,9 +333,8 @@ class CallbackController:
                     answer.failure.message,
                 )
                 return
-            self._report_end(
+            self._reports.failed(
                 answer.callback_id,
-                CallbackOutcome.FAILED,
                 f"Could not start: the pod could not be created in {track.create_failures} tries: "
                 f"{answer.failure.message}",
                 FailureKind.REFUSED,
@@ -419,7 +342,7 @@ class CallbackController:
         elif answer.failure is not None:
             self._metrics.launch_refused(for_now=False)
             message = answer.failure.message
-            self._report_end(answer.callback_id, CallbackOutcome.FAILED, message, FailureKind.REFUSED)
+            self._reports.failed(answer.callback_id, message, FailureKind.REFUSED)
 
     def _write_records(self) -> bool:
         if not self._records:
