@@ -64,7 +64,8 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
     """Return what to do now about one callback."""
     row = situation.row
     if row.state is RowState.NOT_OURS:
-        return (Release(),) if situation.memory.held else ()
+        # Handed to this executor, and then the database did not keep it QUEUED: core hands it out again.
+        return (Release(),) if situation.memory.held or situation.memory.known else ()
     if not row.state.active:
         return _clean_up(situation)
     live = [pod for pod in situation.pods if not pod.gone]
@@ -109,7 +110,8 @@ def _clean_up(situation: Situation) -> tuple[Action, ...]:
             situation.keep_failed and pod.outcome in (CallbackOutcome.FAILED, CallbackOutcome.NEVER_STARTED)
         )
         if pod.outcome.terminal and kept and situation.row.state is RowState.TERMINAL:
-            actions.append(MarkDone(pod))
+            if not pod.finalizer:  # nobody looks at a pod again that is done
+                actions.append(MarkDone(pod))
         else:
             why = "its result is recorded" if pod.outcome.terminal else "its callback needs it no more"
             actions.append(Delete(pod, why))
@@ -140,7 +142,8 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
 
 def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     if pod.deleting:
-        return (Occupy(),)
+        # Without a node it never begins; with one, the kubelet says how it ended.
+        return _let_go(pod) if pod.node is None else (Occupy(),)
     waited_too_long_at = pod.created_at + settings.pending_timeout
     if pod.waiting_reason in START_ERRORS:
         waited_too_long_at = min(waited_too_long_at, pod.created_at + settings.start_error_grace)
@@ -171,8 +174,15 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
             else (Explain(pod),)
         )
     if pod.deleting:
-        return (Occupy(),)
+        return _let_go(pod)
     return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
+
+
+def _let_go(pod: PodView) -> tuple[Action, ...]:
+    """Wait for a pod to go that has not begun; our finalizer has no result to keep."""
+    if pod.finalizer:
+        return (Occupy(), RecordAttempt(pod.attempt + 1), RemoveFinalizer(pod))
+    return (Occupy(),)
 
 
 def _given_up(reason: str, launches: int) -> str:
@@ -227,7 +237,8 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
     row, memory = situation.row, situation.memory
     if memory.held:
         return ()
-    if memory.repeat_attempt is not None and row.state is RowState.QUEUED:
+    was_created = row.launched_pod is not None and not situation.api_owns_running
+    if memory.repeat_attempt is not None and row.state is RowState.QUEUED and not was_created:
         if situation.now < memory.retry_at:
             return (LookAgain(memory.retry_at),)
         return (Launch(max(memory.repeat_attempt, row.next_attempt)),)
@@ -241,7 +252,7 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
                 FailureKind.LOST,
             ),
         )
-    if row.launched_pod is not None and not situation.api_owns_running:
+    if was_created:
         return (
             EmitFailure(
                 f"Pod {row.launched_pod} was created and is gone, and nobody saw how it ended (deleted while "

@@ -1,0 +1,986 @@
+"""What is decided about one callback. Pure tables: a situation in, actions out."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+
+import pytest
+
+from airflow_kubernetes_callbacks.actions import (
+    Adopt,
+    Delete,
+    EmitFailure,
+    EmitRunning,
+    EmitSuccess,
+    Explain,
+    FailureKind,
+    Launch,
+    LookAgain,
+    MarkDone,
+    Occupy,
+    RecordAttempt,
+    Release,
+    RemoveFinalizer,
+)
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
+from airflow_kubernetes_callbacks.reconcile import START_ERRORS, decide, retry_delay
+from airflow_kubernetes_callbacks.settings import CallbackSettings
+from airflow_kubernetes_callbacks.situation import Memory, RowState, RowView, Situation
+
+ID = "11111111-2222-3333-4444-555555555555"
+NOW = 1_800_000_000.0
+ME, DEAD, SIBLING = "7", "5", "9"
+SETTINGS = CallbackSettings(
+    reconcile_interval=30.0,
+    launch_retries=2,
+    launch_retry_delay=10.0,
+    launch_retry_max_delay=40.0,
+    pending_timeout=300.0,
+    start_error_grace=60.0,
+)
+
+PENDING = CallbackOutcome.PENDING
+RUNNING = CallbackOutcome.RUNNING
+SUCCEEDED = CallbackOutcome.SUCCEEDED
+FAILED = CallbackOutcome.FAILED
+NEVER_STARTED = CallbackOutcome.NEVER_STARTED
+
+
+def pod(outcome: CallbackOutcome = PENDING, **changes: object) -> PodView:
+    attempt = changes.get("attempt", 1)
+    began = outcome in (RUNNING, SUCCEEDED, FAILED)
+    view = PodView(
+        callback_id=ID,
+        namespace="airflow",
+        name=f"callback-{ID}-{attempt}",
+        uid=f"uid-{attempt}",
+        resource_version="100",
+        owner=ME,
+        attempt=1,
+        outcome=outcome,
+        reason=None if outcome in (RUNNING, SUCCEEDED) else f"Kubernetes says: {outcome.value}",
+        waiting_reason=None,
+        created_at=NOW - 20,
+        started_at=NOW - 10 if began else None,
+        ended_at=NOW - 5 if outcome.terminal else None,
+        deleting=False,
+        gone=False,
+        finalizer=False,
+        node="node-1" if began else None,
+        explained=True,
+    )
+    return replace(view, **changes)  # type: ignore[arg-type]
+
+
+def row(state: RowState = RowState.QUEUED, **changes: object) -> RowView:
+    return RowView(ID, state, **changes)  # type: ignore[arg-type]
+
+
+QUEUED_ROW = row(RowState.QUEUED)
+RUNNING_ROW = row(RowState.RUNNING)
+TERMINAL_ROW = row(RowState.TERMINAL)
+ABSENT_ROW = row(RowState.ABSENT)
+OTHER_ROW = row(RowState.NOT_OURS)
+
+
+def situation(row_view: RowView, *pods: PodView, **changes: object) -> Situation:
+    usual = Situation(
+        now=NOW,
+        row=row_view,
+        pods=pods,
+        memory=Memory(known=True),
+        me=ME,
+        alive_others=frozenset(),
+        pods_complete=True,
+        api_owns_running=False,
+    )
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Says:
+    """An ``EmitFailure`` or ``Delete`` by what its text has to contain."""
+
+    kind: type
+    words: tuple[str, ...]
+    #: What else the action holds.
+    rest: tuple[object, ...]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, EmitFailure):
+            text, rest = other.reason, (other.kind,)
+        elif isinstance(other, Delete):
+            text, rest = other.why, (other.pod, other.unstarted)
+        else:
+            return False
+        return type(other) is self.kind and rest == self.rest and all(word in text for word in self.words)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def fails(*words: str, kind: FailureKind = FailureKind.CALLBACK) -> Says:
+    return Says(EmitFailure, words, (kind,))
+
+
+def never_began(*words: str) -> Says:
+    return fails(*words, kind=FailureKind.UNSTARTED)
+
+
+def lost(*words: str) -> Says:
+    return fails(*words, kind=FailureKind.LOST)
+
+
+def deletes(pod_view: PodView, *words: str, unstarted: bool = False) -> Says:
+    return Says(Delete, words, (pod_view, unstarted))
+
+
+def case(name: str, given: Situation, *expected: object) -> object:
+    return pytest.param(given, expected, id=name)
+
+
+def check(given: Situation, expected: tuple[object, ...], settings: CallbackSettings = SETTINGS) -> None:
+    assert list(expected) == list(decide(given, settings))
+
+
+OTHERS_ALIVE = frozenset({SIBLING})
+API = {"api_owns_running": True}
+
+
+# Pods of a scheduler that is gone -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        *(
+            case(
+                f"A2-{outcome.value}-pod-of-dead-scheduler-is-adopted",
+                situation(QUEUED_ROW, pod(outcome, owner=DEAD)),
+                Adopt(pod(outcome, owner=DEAD)),
+            )
+            for outcome in CallbackOutcome
+        ),
+        *(
+            case(
+                f"A2-{outcome.value}-pod-of-dead-scheduler-is-adopted-for-running-row",
+                situation(RUNNING_ROW, pod(outcome, owner=DEAD), alive_others=OTHERS_ALIVE),
+                Adopt(pod(outcome, owner=DEAD)),
+            )
+            for outcome in CallbackOutcome
+        ),
+        case(
+            "A2-pod-that-is-being-deleted-is-adopted-too",
+            situation(QUEUED_ROW, pod(owner=DEAD, deleting=True)),
+            Adopt(pod(owner=DEAD, deleting=True)),
+        ),
+        case(
+            "A2-pod-without-owner-label-is-adopted",
+            situation(QUEUED_ROW, pod(owner="")),
+            Adopt(pod(owner="")),
+        ),
+        *(
+            case(
+                f"A3-{outcome.value}-pod-of-live-scheduler-is-left-to-it",
+                situation(QUEUED_ROW, pod(outcome, owner=SIBLING), alive_others=OTHERS_ALIVE),
+                Release(),
+            )
+            for outcome in CallbackOutcome
+        ),
+        case(
+            "A3-finished-pod-of-live-scheduler-with-terminal-row-is-not-deleted",
+            situation(TERMINAL_ROW, pod(SUCCEEDED, owner=SIBLING), alive_others=OTHERS_ALIVE),
+            Release(),
+        ),
+        case(
+            "A8-callback-held-here-is-released-when-live-sibling-has-its-pod",
+            situation(
+                QUEUED_ROW, pod(owner=SIBLING), alive_others=OTHERS_ALIVE, memory=Memory(held=True, known=True)
+            ),
+            Release(),
+        ),
+        case(
+            "A9-finished-pod-of-dead-scheduler-takes-no-slot",
+            situation(RUNNING_ROW, pod(SUCCEEDED, owner=DEAD)),
+            Adopt(pod(SUCCEEDED, owner=DEAD)),
+        ),
+        case(
+            "A10-adopted-running-pod-takes-a-slot",
+            situation(RUNNING_ROW, pod(RUNNING)),
+            Occupy(),
+        ),
+        case(
+            "A13-pending-pod-of-dead-scheduler-is-adopted-and-no-second-one-made",
+            situation(QUEUED_ROW, pod(owner=DEAD), memory=Memory()),
+            Adopt(pod(owner=DEAD)),
+        ),
+        case(
+            "A20-who-is-alive-is-not-known-so-nothing-is-adopted",
+            situation(QUEUED_ROW, pod(owner=DEAD), alive_others=None),
+        ),
+        case(
+            "A20-who-is-alive-is-not-known-so-terminal-pod-of-another-is-kept",
+            situation(TERMINAL_ROW, pod(SUCCEEDED, owner=DEAD), alive_others=None),
+            Release(),
+        ),
+        case(
+            "A21-row-of-another-executor-without-pod-is-untouched",
+            situation(OTHER_ROW, memory=Memory()),
+        ),
+        case(
+            "A21-row-of-another-executor-keeps-its-pod",
+            situation(OTHER_ROW, pod(RUNNING, owner=DEAD), memory=Memory()),
+        ),
+        case(
+            "A21-callback-held-here-that-was-given-to-another-executor-is-released",
+            situation(OTHER_ROW, memory=Memory(held=True, known=True)),
+            Release(),
+        ),
+        case(
+            "F1-slot-is-freed-of-callback-whose-queued-state-was-rolled-back",
+            situation(OTHER_ROW, memory=Memory(known=True)),
+            Release(),
+        ),
+        case(
+            "A22-pod-is-found-by-callback-id-whoever-owned-it",
+            situation(QUEUED_ROW, pod(RUNNING, owner="some other value")),
+            Adopt(pod(RUNNING, owner="some other value")),
+        ),
+    ],
+)
+def test_pods_of_other_schedulers(given, expected):
+    check(given, expected)
+
+
+# Finished pods whose row is not terminal ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case("success-of-queued-row-is-emitted", situation(QUEUED_ROW, pod(SUCCEEDED)), EmitSuccess()),
+        case("success-of-running-row-is-emitted", situation(RUNNING_ROW, pod(SUCCEEDED)), EmitSuccess()),
+        case(
+            "failure-is-emitted-with-reason",
+            situation(RUNNING_ROW, pod(FAILED)),
+            fails("Kubernetes says: failed"),
+        ),
+        case(
+            "failure-without-reason-says-so",
+            situation(RUNNING_ROW, pod(FAILED, reason=None)),
+            fails("gives no reason"),
+        ),
+        case(
+            "F2-failure-of-queued-row-is-emitted-where-the-api-owns-running",
+            situation(QUEUED_ROW, pod(FAILED), **API),
+            fails("Kubernetes says: failed"),
+        ),
+        case(
+            "F1-result-is-emitted-again-while-pod-is-being-deleted",
+            situation(RUNNING_ROW, pod(SUCCEEDED, deleting=True)),
+            EmitSuccess(),
+        ),
+        case(
+            "F1-result-is-emitted-again-when-pod-is-gone",
+            situation(RUNNING_ROW, pod(SUCCEEDED, gone=True)),
+            EmitSuccess(),
+        ),
+        case(
+            "B6-pod-that-succeeded-and-went-is-a-success",
+            situation(QUEUED_ROW, pod(SUCCEEDED, gone=True, deleting=True)),
+            EmitSuccess(),
+        ),
+        case(
+            "failure-is-explained-before-it-is-emitted",
+            situation(RUNNING_ROW, pod(FAILED, explained=False)),
+            Explain(pod(FAILED, explained=False)),
+        ),
+        case(
+            "failure-of-a-pod-that-went-is-explained-before-it-is-emitted",
+            situation(RUNNING_ROW, pod(FAILED, gone=True, explained=False)),
+            Explain(pod(FAILED, gone=True, explained=False)),
+        ),
+        case(
+            "failed-pod-that-went-keeps-its-reason",
+            situation(RUNNING_ROW, pod(FAILED, gone=True)),
+            fails("Kubernetes says: failed"),
+        ),
+    ],
+)
+def test_finished_pods_of_active_rows(given, expected):
+    check(given, expected)
+
+
+# Running pods ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case("running-is-told-once-the-container-runs", situation(QUEUED_ROW, pod(RUNNING)), Occupy(), EmitRunning()),
+        case("running-is-not-told-again", situation(RUNNING_ROW, pod(RUNNING)), Occupy()),
+        case(
+            "running-is-never-told-where-the-api-owns-it", situation(QUEUED_ROW, pod(RUNNING), **API), Occupy()
+        ),
+        case("pending-is-not-running", situation(QUEUED_ROW, pod()), Occupy(), LookAgain(NOW - 20 + 300)),
+    ],
+)
+def test_running_pods(given, expected):
+    check(given, expected)
+
+
+# Pods that were deleted -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "B7-pod-deleted-while-running-fails",
+            situation(RUNNING_ROW, pod(RUNNING, gone=True)),
+            lost("airflow/callback-", "disappeared while running", "node-1", "retry"),
+        ),
+        case(
+            "B7-pod-of-queued-row-deleted-while-running-fails",
+            situation(QUEUED_ROW, pod(RUNNING, gone=True)),
+            lost("disappeared while running"),
+        ),
+        case(
+            "evicted-pod-fails-with-kubernetes-words",
+            situation(RUNNING_ROW, pod(FAILED, gone=True, reason="Evicted: the node was low on memory")),
+            fails("Evicted", "low on memory"),
+        ),
+        case(
+            "E2-pod-deleted-before-it-had-a-node-is-launched-again",
+            situation(QUEUED_ROW, pod(gone=True, ended_at=NOW - 60)),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
+            "E2-launch-again-waits-for-its-delay",
+            situation(QUEUED_ROW, pod(gone=True, ended_at=NOW - 4)),
+            Occupy(),
+            RecordAttempt(2),
+            LookAgain(NOW + 6),
+        ),
+        case(
+            "E2-end-in-the-future-by-the-cluster-clock-delays-no-longer-than-usual",
+            situation(QUEUED_ROW, pod(gone=True, ended_at=NOW + 3600)),
+            Occupy(),
+            RecordAttempt(2),
+            LookAgain(NOW + 10),
+        ),
+        case(
+            "E2-pod-deleted-while-pending-for-the-last-time-fails",
+            situation(QUEUED_ROW, pod(gone=True, attempt=3, reason=None)),
+            never_began("was deleted before the callback began", "launched 3 times"),
+        ),
+        case(
+            "pending-pod-with-node-that-is-gone-may-have-begun",
+            situation(QUEUED_ROW, pod(gone=True, node="node-1")),
+            lost("disappeared"),
+        ),
+        case(
+            "pending-pod-with-node-that-is-gone-has-not-begun-if-the-api-would-know",
+            situation(QUEUED_ROW, pod(gone=True, node="node-1", ended_at=NOW - 60), **API),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
+            "pending-pod-that-is-gone-may-have-begun-if-the-row-says-running",
+            situation(RUNNING_ROW, pod(gone=True), **API),
+            lost("disappeared"),
+        ),
+        case(
+            "pod-that-never-started-and-is-gone-is-launched-again",
+            situation(QUEUED_ROW, pod(NEVER_STARTED, gone=True, ended_at=NOW - 60)),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
+            "pod-condemned-here-is-launched-again-with-node-or-without",
+            situation(
+                QUEUED_ROW,
+                pod(gone=True, node="node-1", ended_at=NOW - 60),
+                memory=Memory(known=True, condemned=(("uid-1", "ImagePullBackOff: no such image"),)),
+            ),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
+            "reason-of-the-last-condemned-pod-ends-the-callback",
+            situation(
+                QUEUED_ROW,
+                pod(gone=True, attempt=3),
+                memory=Memory(known=True, condemned=(("uid-3", "ImagePullBackOff: no such image"),)),
+            ),
+            never_began("ImagePullBackOff: no such image", "launched 3 times", "never began"),
+        ),
+        case(
+            "recorded-next-attempt-is-launched-when-the-old-pod-is-gone",
+            situation(row(next_attempt=2), pod(gone=True, node="node-1", ended_at=NOW - 60)),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
+            "retry-at-of-memory-is-kept",
+            situation(
+                row(next_attempt=2), pod(gone=True, ended_at=NOW - 60), memory=Memory(known=True, retry_at=NOW + 25)
+            ),
+            Occupy(),
+            RecordAttempt(2),
+            LookAgain(NOW + 25),
+        ),
+        case(
+            "gone-pod-of-live-sibling-is-its-business",
+            situation(RUNNING_ROW, pod(RUNNING, gone=True, owner=SIBLING), alive_others=OTHERS_ALIVE),
+            Release(),
+        ),
+        case(
+            "gone-pod-of-another-says-nothing-while-it-is-not-known-who-is-alive",
+            situation(RUNNING_ROW, pod(RUNNING, gone=True, owner=DEAD), alive_others=None),
+        ),
+        case(
+            "gone-pod-of-dead-scheduler-is-mine",
+            situation(RUNNING_ROW, pod(RUNNING, gone=True, owner=DEAD)),
+            lost("disappeared while running"),
+        ),
+        case(
+            "latest-attempt-of-gone-pods-decides",
+            situation(
+                row(next_attempt=2),
+                pod(NEVER_STARTED, gone=True),
+                pod(SUCCEEDED, attempt=2, gone=True),
+            ),
+            EmitSuccess(),
+        ),
+        case(
+            "live-pod-decides-before-gone-ones",
+            situation(row(next_attempt=2), pod(NEVER_STARTED, gone=True), pod(RUNNING, attempt=2)),
+            Occupy(),
+            EmitRunning(),
+        ),
+        case(
+            "new-launch-is-under-way-so-the-old-pod-that-is-gone-decides-nothing",
+            situation(
+                row(next_attempt=2), pod(NEVER_STARTED, gone=True), memory=Memory(known=True, held=True)
+            ),
+        ),
+    ],
+)
+def test_pods_that_are_gone(given, expected):
+    check(given, expected)
+
+
+# Rows without any pod -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case("held-in-the-queue-is-left-alone", situation(QUEUED_ROW, memory=Memory(held=True, known=True))),
+        case(
+            "handed-over-callback-is-launched-without-waiting-for-a-list",
+            situation(QUEUED_ROW, memory=Memory(known=True, repeat_attempt=1), pods_complete=False),
+            Launch(1),
+        ),
+        case(
+            "handed-over-callback-goes-on-with-the-recorded-attempt",
+            situation(row(next_attempt=3), memory=Memory(known=True, repeat_attempt=1), pods_complete=False),
+            Launch(3),
+        ),
+        case(
+            "C1-creation-is-repeated-when-its-time-has-come",
+            situation(QUEUED_ROW, memory=Memory(known=True, repeat_attempt=2, retry_at=NOW)),
+            Launch(2),
+        ),
+        case(
+            "C1-creation-is-not-repeated-before",
+            situation(QUEUED_ROW, memory=Memory(known=True, repeat_attempt=2, retry_at=NOW + 5)),
+            LookAgain(NOW + 5),
+        ),
+        case(
+            "absence-that-no-list-confirms-means-nothing-for-queued-row",
+            situation(QUEUED_ROW, pods_complete=False),
+        ),
+        case(
+            "absence-that-no-list-confirms-means-nothing-for-running-row",
+            situation(RUNNING_ROW, pods_complete=False),
+        ),
+        case("orphaned-row-is-launched", situation(QUEUED_ROW), Occupy(), Launch(1)),
+        case("orphaned-row-is-launched-by-a-new-scheduler", situation(QUEUED_ROW, memory=Memory()), Occupy(), Launch(1)),
+        case(
+            "orphaned-row-goes-on-with-the-recorded-attempt",
+            situation(row(next_attempt=3)),
+            Occupy(),
+            Launch(3),
+        ),
+        case(
+            "orphaned-row-waits-while-a-live-sibling-may-hold-it",
+            situation(QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 10)),
+            LookAgain(NOW + 20),
+        ),
+        case(
+            "orphaned-row-that-a-live-sibling-does-not-launch-is-launched",
+            situation(QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 30)),
+            Occupy(),
+            Launch(1),
+        ),
+        case(
+            "orphaned-row-waits-while-it-is-not-known-who-is-alive",
+            situation(QUEUED_ROW, alive_others=None),
+        ),
+        case(
+            "orphaned-row-waits-for-the-delay-of-its-retry",
+            situation(row(next_attempt=2), memory=Memory(known=True, retry_at=NOW + 7)),
+            LookAgain(NOW + 7),
+        ),
+        case("running-row-without-pod-fails", situation(RUNNING_ROW), lost("disappeared while running", "retry")),
+        case(
+            "running-row-without-pod-fails-where-the-api-owns-running",
+            situation(RUNNING_ROW, **API),
+            lost("disappeared while running"),
+        ),
+        case(
+            "running-row-is-not-launched-although-handed-over",
+            situation(RUNNING_ROW, memory=Memory(known=True, repeat_attempt=1)),
+            lost("disappeared while running"),
+        ),
+        case(
+            "pod-that-was-created-and-nobody-saw-end-fails",
+            situation(row(launched_pod="airflow/callback-x-1")),
+            lost("airflow/callback-x-1", "nobody saw how it ended", "retry"),
+        ),
+        case(
+            "pod-that-was-created-and-nobody-saw-end-has-not-begun-if-the-api-would-know",
+            situation(row(launched_pod="airflow/callback-x-1"), **API),
+            Occupy(),
+            Launch(1),
+        ),
+        case(
+            "row-queued-anew-by-a-late-commit-is-not-launched-before-a-list-shows-its-pod",
+            situation(
+                row(launched_pod="airflow/callback-x-1"),
+                memory=Memory(known=True, repeat_attempt=1),
+                pods_complete=False,
+            ),
+        ),
+        case(
+            "row-queued-anew-by-a-late-commit-is-not-run-again",
+            situation(row(launched_pod="airflow/callback-x-1"), memory=Memory(known=True, repeat_attempt=1)),
+            lost("nobody saw how it ended"),
+        ),
+    ],
+)
+def test_rows_without_pod(given, expected):
+    check(given, expected)
+
+
+# Rows that are over ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "recorded-result-frees-the-pod",
+            situation(TERMINAL_ROW, pod(SUCCEEDED)),
+            Release(),
+            deletes(pod(SUCCEEDED), "recorded"),
+        ),
+        case(
+            "failed-pod-is-kept-and-labelled",
+            situation(TERMINAL_ROW, pod(FAILED)),
+            Release(),
+            MarkDone(pod(FAILED)),
+        ),
+        case(
+            "failed-pod-is-deleted-if-failures-are-not-kept",
+            situation(TERMINAL_ROW, pod(FAILED), keep_failed=False),
+            Release(),
+            deletes(pod(FAILED), "recorded"),
+        ),
+        case(
+            "succeeded-pod-is-kept-and-labelled-if-pods-are-kept",
+            situation(TERMINAL_ROW, pod(SUCCEEDED), keep_finished=True),
+            Release(),
+            MarkDone(pod(SUCCEEDED)),
+        ),
+        case(
+            "pending-pod-of-terminal-row-is-deleted",
+            situation(TERMINAL_ROW, pod(), keep_finished=True),
+            Release(),
+            deletes(pod(), "needs it no more"),
+        ),
+        case(
+            "running-pod-of-terminal-row-is-deleted",
+            situation(TERMINAL_ROW, pod(RUNNING)),
+            Release(),
+            deletes(pod(RUNNING), "needs it no more"),
+        ),
+        case(
+            "pod-of-dead-scheduler-with-terminal-row-is-deleted-without-adoption",
+            situation(TERMINAL_ROW, pod(SUCCEEDED, owner=DEAD)),
+            Release(),
+            deletes(pod(SUCCEEDED, owner=DEAD), "recorded"),
+        ),
+        case(
+            "B19-pod-that-is-being-deleted-is-not-deleted-again",
+            situation(TERMINAL_ROW, pod(SUCCEEDED, deleting=True)),
+            Release(),
+        ),
+        case("gone-pod-needs-nothing", situation(TERMINAL_ROW, pod(SUCCEEDED, gone=True)), Release()),
+        case(
+            "every-pod-of-a-callback-is-cleaned-up",
+            situation(TERMINAL_ROW, pod(NEVER_STARTED, gone=True), pod(FAILED, attempt=2), pod(attempt=3)),
+            Release(),
+            MarkDone(pod(FAILED, attempt=2)),
+            deletes(pod(attempt=3), "needs it no more"),
+        ),
+        case(
+            "F4-pod-of-deleted-dag-run-is-removed",
+            situation(ABSENT_ROW, pod(RUNNING)),
+            Release(),
+            deletes(pod(RUNNING), "needs it no more"),
+        ),
+        case(
+            "F4-failed-pod-of-deleted-dag-run-is-not-kept",
+            situation(ABSENT_ROW, pod(FAILED)),
+            Release(),
+            deletes(pod(FAILED), "recorded"),
+        ),
+        case("F4-slot-of-deleted-row-is-freed", situation(ABSENT_ROW), Release()),
+        case(
+            "pod-of-another-installation-is-left-alone",
+            situation(ABSENT_ROW, pod(SUCCEEDED, owner=DEAD), memory=Memory()),
+        ),
+        case(
+            "finalizer-comes-off-a-pod-whose-result-is-recorded",
+            situation(TERMINAL_ROW, pod(SUCCEEDED, finalizer=True)),
+            Release(),
+            RemoveFinalizer(pod(SUCCEEDED, finalizer=True)),
+            deletes(pod(SUCCEEDED, finalizer=True), "recorded"),
+        ),
+        case(
+            "finalizer-comes-off-a-pod-that-is-being-deleted",
+            situation(TERMINAL_ROW, pod(RUNNING, finalizer=True, deleting=True)),
+            Release(),
+            RemoveFinalizer(pod(RUNNING, finalizer=True, deleting=True)),
+        ),
+        case(
+            "finalizer-comes-off-before-a-kept-pod-is-labelled-done",
+            situation(TERMINAL_ROW, pod(FAILED, finalizer=True)),
+            Release(),
+            RemoveFinalizer(pod(FAILED, finalizer=True)),
+        ),
+        case(
+            "finalizer-stays-while-the-result-is-not-recorded",
+            situation(RUNNING_ROW, pod(SUCCEEDED, finalizer=True, deleting=True)),
+            EmitSuccess(),
+        ),
+    ],
+)
+def test_rows_that_are_over(given, expected):
+    check(given, expected)
+
+
+# Pods that do not start -----------------------------------------------------------------------------
+
+
+def waiting(word: str, age: float, **changes: object) -> PodView:
+    return pod(waiting_reason=word, reason=f"{word}: because", created_at=NOW - age, **changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "pod-may-wait-until-the-pending-timeout",
+            situation(QUEUED_ROW, waiting("Unschedulable", 299.0)),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "E1-unschedulable-pod-is-deleted-at-the-pending-timeout",
+            situation(QUEUED_ROW, waiting("Unschedulable", 660.0)),
+            Occupy(),
+            deletes(waiting("Unschedulable", 660.0), "660 s", "Unschedulable: because", unstarted=True),
+        ),
+        case(
+            "E1-creation-in-the-future-by-the-cluster-clock-is-no-timeout",
+            situation(QUEUED_ROW, waiting("Unschedulable", -300.0)),
+            Occupy(),
+            LookAgain(NOW + 600),
+        ),
+        *(
+            case(
+                f"{word}-gets-its-grace",
+                situation(QUEUED_ROW, waiting(word, 30.0)),
+                Occupy(),
+                LookAgain(NOW + 30),
+            )
+            for word in sorted(START_ERRORS)
+        ),
+        *(
+            case(
+                f"{word}-ends-with-its-grace",
+                situation(QUEUED_ROW, waiting(word, 60.0)),
+                Occupy(),
+                deletes(waiting(word, 60.0), f"{word}: because", unstarted=True),
+            )
+            for word in sorted(START_ERRORS)
+        ),
+        case(
+            "wait-that-kubernetes-does-not-explain-says-so",
+            situation(QUEUED_ROW, pod(created_at=NOW - 301, reason=None)),
+            Occupy(),
+            deletes(pod(created_at=NOW - 301, reason=None), "gives no reason", unstarted=True),
+        ),
+        case(
+            "pending-pod-that-is-being-deleted-is-waited-for",
+            situation(QUEUED_ROW, waiting("Unschedulable", 660.0, deleting=True)),
+            Occupy(),
+        ),
+        case(
+            "pod-that-never-started-is-deleted-after-its-attempt-is-recorded",
+            situation(QUEUED_ROW, pod(NEVER_STARTED)),
+            Occupy(),
+            RecordAttempt(2),
+            deletes(pod(NEVER_STARTED), "never_started", unstarted=True),
+        ),
+        case(
+            "pod-that-never-started-and-is-being-deleted-is-waited-for",
+            situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True)),
+            Occupy(),
+        ),
+        case(
+            "last-pod-that-never-started-fails",
+            situation(QUEUED_ROW, pod(NEVER_STARTED, attempt=3)),
+            never_began("never_started", "launched 3 times", "never began"),
+        ),
+        case(
+            "last-pod-that-never-started-is-explained-before-it-fails",
+            situation(QUEUED_ROW, pod(NEVER_STARTED, attempt=3, explained=False)),
+            Explain(pod(NEVER_STARTED, attempt=3, explained=False)),
+        ),
+        case(
+            "wait-is-explained-before-the-pod-is-deleted-for-it",
+            situation(QUEUED_ROW, waiting("Unschedulable", 660.0, explained=False)),
+            Occupy(),
+            Explain(waiting("Unschedulable", 660.0, explained=False)),
+        ),
+        case(
+            "pod-that-never-started-fails-if-the-row-says-running",
+            situation(RUNNING_ROW, pod(NEVER_STARTED), **API),
+            fails("may have begun"),
+        ),
+        case(
+            "last-pending-pod-is-deleted-before-it-fails",
+            situation(QUEUED_ROW, waiting("ImagePullBackOff", 61.0, attempt=3)),
+            Occupy(),
+            deletes(waiting("ImagePullBackOff", 61.0, attempt=3), "ImagePullBackOff", unstarted=True),
+        ),
+        case(
+            "finalizer-does-not-hold-up-the-pod-that-never-started",
+            situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True, finalizer=True)),
+            Occupy(),
+            RecordAttempt(2),
+            RemoveFinalizer(pod(NEVER_STARTED, deleting=True, finalizer=True)),
+        ),
+        case(
+            "finalizer-does-not-hold-up-the-pod-that-has-no-node",
+            situation(QUEUED_ROW, pod(deleting=True, finalizer=True)),
+            Occupy(),
+            RecordAttempt(2),
+            RemoveFinalizer(pod(deleting=True, finalizer=True)),
+        ),
+        case(
+            "finalizer-stays-on-the-pending-pod-that-may-still-begin",
+            situation(QUEUED_ROW, pod(deleting=True, finalizer=True, node="node-1")),
+            Occupy(),
+        ),
+    ],
+)
+def test_pods_that_do_not_start(given, expected):
+    check(given, expected)
+
+
+@pytest.mark.parametrize(
+    ("launches", "delay"),
+    [(0, 10.0), (1, 10.0), (2, 20.0), (3, 40.0), (4, 40.0), (10_000, 40.0)],
+)
+def test_delay_between_launches_doubles_up_to_its_limit(launches, delay):
+    assert retry_delay(launches, SETTINGS) == delay
+
+
+def test_pods_of_one_callback_that_began_decide_before_later_attempts_that_did_not():
+    began, later = pod(RUNNING), pod(attempt=2)
+    assert decide(situation(RUNNING_ROW, later, began), SETTINGS)[0] == Occupy()
+    assert Launch not in map(type, decide(situation(RUNNING_ROW, later, began), SETTINGS))
+
+
+# Every situation there is ---------------------------------------------------------------------------
+
+ROWS = [
+    *(row(state) for state in RowState),
+    row(next_attempt=2),
+    row(launched_pod="airflow/callback-x-1"),
+    row(RowState.RUNNING, launched_pod="airflow/callback-x-1"),
+]
+#: Every pod that one look can show: outcome, owner, node and the three flags.
+PODS = [
+    pod(outcome, owner=owner, node=node, deleting=deleting, gone=gone, finalizer=finalizer)
+    for outcome, owner, node, deleting, gone, finalizer in itertools.product(
+        CallbackOutcome, (ME, DEAD, SIBLING), (None, "node-1"), *[(False, True)] * 3
+    )
+]
+STUCK = [
+    replace(view, attempt=attempt, created_at=NOW - 1000, name=f"callback-{ID}-{attempt}")
+    for view, attempt in itertools.product(
+        [view for view in PODS if view.outcome in (PENDING, NEVER_STARTED) and not view.finalizer], (1, 3)
+    )
+]
+PAIRS = [
+    (first, replace(second, attempt=2, uid="uid-2", name=f"callback-{ID}-2"))
+    for first, second in itertools.product(
+        [view for view in PODS if view.owner == ME and not view.finalizer],
+        [view for view in PODS if view.node is None and not view.finalizer and not view.deleting],
+    )
+]
+MEMORIES = [
+    Memory(held=held, known=known, repeat_attempt=repeat, retry_at=retry_at, orphaned_since=since)
+    for held, known, repeat, retry_at, since in itertools.product(
+        (False, True), (False, True), (None, 1), (0.0, NOW + 5), (None, NOW - 60)
+    )
+]
+ALIVE = [None, frozenset(), OTHERS_ALIVE]
+
+
+def every_situation():
+    unexplained = [replace(view, explained=False) for view in [*PODS, *STUCK] if view.reason is not None]
+    pods = [(), *((view,) for view in [*PODS, *STUCK, *unexplained[::3]])]
+    for row_view, views, memory, alive, complete, api in itertools.product(
+        ROWS, pods, MEMORIES[::3], ALIVE, (False, True), (False, True)
+    ):
+        yield situation(
+            row_view, *views, memory=memory, alive_others=alive, pods_complete=complete, api_owns_running=api
+        )
+    for row_view, views, alive, api in itertools.product(ROWS, PAIRS, ALIVE, (False, True)):
+        yield situation(row_view, *views, alive_others=alive, api_owns_running=api)
+    for row_view, memory, alive, complete, api in itertools.product(
+        ROWS, MEMORIES, ALIVE, (False, True), (False, True)
+    ):
+        yield situation(
+            row_view, memory=memory, alive_others=alive, pods_complete=complete, api_owns_running=api
+        )
+
+
+TERMINAL_EVENTS = (EmitSuccess, EmitFailure)
+EVENTS = (*TERMINAL_EVENTS, EmitRunning)
+POD_CHANGES = (Adopt, Delete, MarkDone, RemoveFinalizer)
+
+
+def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
+    """The invariants of the design, one line each, that *actions* break in this situation."""
+    kinds = [type(action) for action in actions]
+    launches = [action for action in actions if isinstance(action, Launch)]
+    asked = [action for action in actions if isinstance(action, POD_CHANGES)]
+    live = [view for view in given.pods if not view.gone]
+    active = given.row.state.active
+    ours = {ME} if given.alive_others is None else {ME, DEAD}
+    began = [view for view in given.pods if view.started_at is not None]
+    rules = {
+        "no event of a row that is not active": active or not set(EVENTS) & set(kinds),
+        "one event at most": sum(kind in EVENTS for kind in kinds) <= 1,
+        "one launch at most": len(launches) <= 1,
+        "launch only of a queued row": not launches or given.row.state is RowState.QUEUED,
+        "launch only without live pod": not launches or not live,
+        "launch only of what is not held": not launches or not given.memory.held,
+        "launch only if nothing of ours began": not launches
+        or not any(view.owner in ours for view in began)
+        or given.row.next_attempt > max(view.attempt for view in given.pods),
+        "launch of an attempt that was not made": not launches
+        or all(launches[0].attempt > view.attempt for view in given.pods),
+        "launch not before the recorded attempt": not launches
+        or launches[0].attempt >= given.row.next_attempt,
+        "a further launch is recorded first": not (launches and given.pods)
+        or RecordAttempt(launches[0].attempt) in actions,
+        "launch only with a list or on request": not launches
+        or given.pods_complete
+        or bool(given.pods)
+        or given.memory.repeat_attempt is not None,
+        "failure is told only when it is explained": all(
+            view.explained or view.outcome not in (FAILED,) for view in given.pods
+        )
+        or EmitFailure not in kinds,
+        "no launch and event together": not (launches and set(EVENTS) & set(kinds)),
+        "running row is never launched": given.row.state is not RowState.RUNNING or not launches,
+        "no running event where the API owns it": not (given.api_owns_running and EmitRunning in kinds),
+        "running event only of a queued row": EmitRunning not in kinds
+        or given.row.state is RowState.QUEUED,
+        "pods of live siblings are not touched": all(action.pod.owner != SIBLING for action in asked)
+        or given.alive_others != OTHERS_ALIVE,
+        "pods of others are not touched while it is unknown who is alive": given.alive_others is not None
+        or all(action.pod.owner == ME for action in asked),
+        "gone pods are not asked about": not any(action.pod.gone for action in asked),
+        "adopted are only pods of others": all(
+            action.pod.owner != ME for action in asked if isinstance(action, Adopt)
+        ),
+        "adoption comes alone": Adopt not in kinds or len(actions) == 1,
+        "a pod that began goes only when its row is over": not active
+        or not any(action.pod.started_at for action in asked if isinstance(action, (Delete, MarkDone))),
+        "a pod goes before its row is over only if it does not start": not active
+        or all(action.unstarted for action in asked if isinstance(action, Delete)),
+        "finalizer keeps a result until it is recorded": not active
+        or not any(action.pod.started_at for action in asked if isinstance(action, RemoveFinalizer)),
+        "pod with finalizer is not labelled done": not any(
+            action.pod.finalizer for action in asked if isinstance(action, MarkDone)
+        ),
+        "nothing of another executor or installation is touched": not asked
+        or given.row.state is not RowState.NOT_OURS
+        and (given.row.state is not RowState.ABSENT or given.memory.known),
+        "end is told only of a pod of ours": not set(TERMINAL_EVENTS) & set(kinds)
+        or not given.pods
+        or any(view.owner in ours or view.owner not in (given.alive_others or ()) for view in given.pods),
+        "absence is no end without a list": not set(TERMINAL_EVENTS) & set(kinds)
+        or bool(given.pods)
+        or given.pods_complete,
+        "slot is not taken and freed at once": not {Occupy, Release} <= set(kinds),
+        "terminal row frees its slot": given.row.state is not RowState.TERMINAL or Release in kinds,
+        "every look of an active row of ours ends in an event, a request, a launch or another look": (
+            not active
+            or given.memory.held
+            or given.alive_others is None
+            or bool({*EVENTS, *POD_CHANGES, Explain, Launch, LookAgain} & set(kinds))
+            or given.row.state is RowState.RUNNING
+            and any(view.outcome is RUNNING for view in live)
+            or any(view.outcome is RUNNING and given.api_owns_running for view in live)
+            or any(view.deleting for view in live)
+            or any(view.owner == SIBLING for view in given.pods)
+            or not given.pods
+            and not given.pods_complete
+        ),
+    }
+    return [name for name, kept in rules.items() if not kept]
+
+
+def test_invariants_hold_in_every_situation():
+    broken: dict[str, Situation] = {}
+    count = 0
+    for given in every_situation():
+        count += 1
+        actions = decide(given, SETTINGS)
+        for name in rules_broken(given, actions):
+            broken.setdefault(name, given)
+    assert count > 100_000
+    assert not broken, "\n\n".join(f"{name}:\n  {given}\n  {decide(given, SETTINGS)}" for name, given in broken.items())
+
+
+def test_decision_is_the_same_when_asked_again():
+    for given in itertools.islice(every_situation(), 0, None, 97):
+        assert decide(given, SETTINGS) == decide(given, SETTINGS)
