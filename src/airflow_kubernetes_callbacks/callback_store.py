@@ -8,6 +8,7 @@ event buffer, so that the scheduler records them as it does for every executor.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -23,7 +24,7 @@ from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
 from airflow_kubernetes_callbacks.situation import RowState, RowView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from airflow.executors.workloads import ExecuteCallback
     from sqlalchemy.orm import Session
@@ -64,6 +65,7 @@ class CallbackStore:
         self._own = own
         self._multi_team = multi_team
         self._teams: dict[str, str | None] = {}
+        self._fixed: dict[str, RowView] = {}
 
     def active_states(self) -> dict[str, RowState]:
         """Return the id and state of every executor callback that is QUEUED or RUNNING, of any executor."""
@@ -75,19 +77,36 @@ class CallbackStore:
         with create_session(scoped=False) as session:
             return {str(row_id): _ACTIVE[str(state)] for row_id, state in session.execute(query)}
 
-    def rows(self, callback_ids: Iterable[str]) -> dict[str, RowView]:
-        """Return the view of each row, by id; of a row that does not exist, one that says so."""
+    def rows(self, callback_ids: Iterable[str], *, with_live_pod: Collection[str] = ()) -> dict[str, RowView]:
+        """Return the view of each row, by id; of a row that does not exist, one that says so.
+
+        :param with_live_pod: for these the record of launches does not matter, and their ``data``, which
+            may be large, is not read again: what else it says of them never changes.
+        """
         from airflow.models.callback import Callback, CallbackType
 
         views = {cid: RowView(cid, RowState.ABSENT) for cid in callback_ids}
         with create_session(scoped=False) as session:
-            for chunk in _chunks(views):
+            # Worker threads read rows too, so what is taken from the memory is taken once.
+            light = {cid: fixed for cid in views if cid in with_live_pod and (fixed := self._fixed.get(cid))}
+            for chunk in _chunks(light):
+                for row_id, state in session.execute(
+                    select(Callback.id, Callback.state).where(Callback.id.in_(chunk))
+                ):
+                    views[str(row_id)] = replace(light[str(row_id)], state=_state(state, ours=True))
+            for chunk in _chunks(set(views).difference(light)):
                 query = select(Callback.id, Callback.state, Callback.type, Callback.data).where(
                     Callback.id.in_(chunk)
                 )
                 for row_id, state, row_type, data in session.execute(query):
                     ours = row_type == CallbackType.EXECUTOR.value and self._is_ours(data, session)
-                    views[str(row_id)] = _row_view(str(row_id), state, data, ours=ours)
+                    view = _row_view(str(row_id), state, data, ours=ours)
+                    views[str(row_id)] = view
+                    if view.state.active:
+                        self._fixed[view.callback_id] = replace(view, next_attempt=1, launched_pod=None)
+        for view in views.values():
+            if not view.state.active:
+                self._fixed.pop(view.callback_id, None)
         return views
 
     def make_workload(self, callback_id: str, generator: Any) -> ExecuteCallback:
@@ -161,18 +180,25 @@ class CallbackStore:
         self._teams.clear()
 
 
-def _row_view(callback_id: str, state: str | None, data: Any, *, ours: bool) -> RowView:
+def _state(state: str | None, *, ours: bool) -> RowState:
+    if not ours:
+        return RowState.NOT_OURS
     if state in _TERMINAL:
-        return RowView(callback_id, RowState.TERMINAL if ours else RowState.NOT_OURS)
-    if not ours or state not in _ACTIVE:
-        return RowView(callback_id, RowState.NOT_OURS)
+        return RowState.TERMINAL
+    return _ACTIVE.get(state or "", RowState.NOT_OURS)
+
+
+def _row_view(callback_id: str, state: str | None, data: Any, *, ours: bool) -> RowView:
+    found = _state(state, ours=ours)
+    if not found.active:
+        return RowView(callback_id, found)
     record = data.get(RECORD_KEY) if isinstance(data, dict) else None
     record = record if isinstance(record, dict) else {}
     attempt = record.get("attempt")
     pod = record.get("pod")
     return RowView(
         callback_id,
-        _ACTIVE[state],
+        found,
         next_attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
         launched_pod=pod if isinstance(pod, str) else None,
         dag_id=str(data.get("dag_id") or ""),

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Callbacks looked at between two looks at the clock, and seconds after which a tick ends.
-BATCH = 250
+BATCH = 50
 TICK_BUDGET = 0.25
 
 
@@ -155,7 +155,8 @@ class CallbackController:
     def _look(self, callback_ids: list[str]) -> bool:
         """Look at these callbacks; False where the database cannot be asked now."""
         try:
-            rows = self._store.rows(callback_ids)
+            live = {cid for cid in callback_ids if any(not pod.gone for pod in self.cache.pods(cid))}
+            rows = self._store.rows(callback_ids, with_live_pod=live)
         except Exception as error:  # noqa: BLE001
             log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", error)
             for callback_id in callback_ids:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types import KubernetesWatch
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import KubernetesJobWatcher
+from urllib3.exceptions import HTTPError, ReadTimeoutError
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
@@ -64,23 +65,39 @@ class CallbackJobWatcher(KubernetesJobWatcher):
     _latest_version: str | None = None
     _pause = 0.0
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: What was last sent of each callback pod, by uid: what is sent again would be no news.
+        self._sent: dict[str, PodView] = {}
+
     def _pod_events(self, kube_client: Any, query_kwargs: dict[str, Any]) -> Iterator[Any]:
-        """Yield the events that are not a callback's; send on those that are."""
-        self._latest_version = query_kwargs.get("resource_version")
-        seen: dict[str, PodView] = {}
-        for event in super()._pod_events(kube_client=kube_client, query_kwargs=query_kwargs):
+        """Yield the events that are not a callback's; send on those that are.
+
+        Bookmarks keep the version fresh in quiet times, so that the next stream goes on from there
+        and does not begin with every pod there is.
+        """
+        version = query_kwargs.get("resource_version")
+        if version in (None, "0"):
+            self._sent.clear()
+        self._latest_version = version
+        query = {**query_kwargs, "allow_watch_bookmarks": True}
+        for event in super()._pod_events(kube_client=kube_client, query_kwargs=query):
             self._pause = 0.0
-            if not isinstance(event, dict) or not event.get("object"):
+            if not isinstance(event, dict) or not isinstance(event.get("raw_object"), dict):
                 self.log.warning("Skipping a watch event that cannot be read.")
                 continue
-            if not is_callback_event(event):
-                yield event
-                continue
             raw = event["raw_object"]
-            self._latest_version = (raw.get("metadata") or {}).get("resourceVersion") or self._latest_version
-            self._send_callback_event(event["type"], raw, seen)
+            if event.get("type") != "ERROR":
+                seen_version = (raw.get("metadata") or {}).get("resourceVersion")
+                self._latest_version = seen_version or self._latest_version
+            if event.get("type") == "BOOKMARK":
+                continue
+            if is_callback_event(event):
+                self._send_callback_event(event["type"], raw)
+            else:
+                yield event
 
-    def _send_callback_event(self, event_type: str, raw: dict[str, Any], seen: dict[str, PodView]) -> None:
+    def _send_callback_event(self, event_type: str, raw: dict[str, Any]) -> None:
         # An object that leaves the selection comes as DELETED too, but without a deletionTimestamp and
         # as it was before: only a look at the pod itself tells what has become of it.
         deleting = bool((raw.get("metadata") or {}).get("deletionTimestamp"))
@@ -88,11 +105,11 @@ class CallbackJobWatcher(KubernetesJobWatcher):
         if view is None:
             return
         if event_type == "DELETED":
-            seen.pop(view.uid, None)
-        elif _same_news(seen.get(view.uid), view):
+            self._sent.pop(view.uid, None)
+        elif _same_news(self._sent.get(view.uid), view):
             return
         else:
-            seen[view.uid] = view
+            self._sent[view.uid] = view
         state = MOVED if event_type == "DELETED" and not deleting else view.outcome.value
         self._put(view.callback_id, state, view_to_plain(view))
 
@@ -117,10 +134,14 @@ class CallbackJobWatcher(KubernetesJobWatcher):
         """
         try:
             version: str | None = super()._run(*args, **kwargs)
+        except ReadTimeoutError:
+            # Nothing came for a while, which the parent takes for normal: go on from where it was.
+            self.resource_version = self._latest_version
+            raise
         except Exception as error:
             failure = classify(error)
             if failure.status is None and not _is_connection_error(error):
-                raise  # a defect or a read timeout: the parent knows what to do
+                raise  # a defect: the parent logs it, and the process is started again
             self._explain(failure)
             self._put("", RESYNC, {})
             self._pause = min(max(self._pause * 2, 1.0), _LONGEST_PAUSE)
@@ -128,8 +149,9 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             return "0"
         if version == "0":  # the parent met a 410 in the stream
             self._put("", RESYNC, {})
-        # The parent knows no version when every event of the stream was a callback's.
-        return version if version is not None else self._latest_version
+            return version
+        # The parent knows only the events of tasks, and no version where there were none.
+        return self._latest_version if self._latest_version is not None else version
 
     def _explain(self, failure: ApiFailure) -> None:
         if failure.answer is ApiAnswer.FORBIDDEN:
@@ -149,9 +171,4 @@ def _same_news(last: PodView | None, view: PodView) -> bool:
 
 
 def _is_connection_error(error: BaseException) -> bool:
-    from urllib3.exceptions import HTTPError, ReadTimeoutError
-
-    # A read timeout is an idle stream, which the parent restarts from the same version.
-    return isinstance(error, (HTTPError, ConnectionError, OSError)) and not isinstance(
-        error, ReadTimeoutError
-    )
+    return isinstance(error, (HTTPError, ConnectionError, OSError))
