@@ -53,6 +53,10 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"ConnectError|ConnectTimeout|Connection refused|Name or service not known"),
         "if this is the execution API: [core] execution_api_server_url must be reachable from the pod",
     ),
+    (
+        re.compile(r"was killed \(exit code -9 "),
+        "most often for want of memory: raise the memory limit of the callback's pod",
+    ),
     (re.compile(r"API_SERVER_ERROR.*\b403\b", re.DOTALL), _CONNECTIONS_HINT),
 )
 
@@ -169,8 +173,8 @@ def _from_exceptions(links: list[tuple[str, str]], notes: Iterable[str]) -> LogF
     if match := _EXIT_CODE.search(message):
         code = int(match[1])
         how = "was killed" if code < 0 else "ended"
-        # 1 is how every exception of the callback ends: a line before this one has it.
-        return LogFailure(f"the callback's process {how} ({exit_code_text(code)})", whole=code != 1)
+        # An exception or the timeout is told by a line before this one, which may have been cut off.
+        return LogFailure(f"the callback's process {how} ({exit_code_text(code)})", whole=False)
     text = "; ".join([f"{name}: {message}", *notes])
     root_name, root_message = links[-1]
     if len(links) > 1 and root_message and root_message not in message:

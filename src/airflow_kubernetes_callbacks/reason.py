@@ -26,7 +26,7 @@ LOG_TAIL_BYTES = 64 * 1024
 MAX_EVENTS = 3
 _MAX_LINES = 20
 #: What a termination message that was cut leads to: the log says it in full.
-_REPLACEABLE = ("…", "the execution API refused a request", "the callback's process ended")
+_REPLACEABLE = ("…", "the execution API refused a request", "the callback's process ")
 _ORDINARY_END = re.compile(r"container \S+: Error, exit code \d+( \(\w+\))?(:|$)")
 _TERMINATION_MESSAGE_BYTES = 2048
 
@@ -75,7 +75,7 @@ def reason_with_events(reason: str, events: Iterable[Mapping[str, Any]]) -> str:
     """Return *reason* with the pod's last distinct warning events appended (JSON objects)."""
     told: dict[tuple[str, str], int] = {}
     for event in sorted((e for e in events if isinstance(e, dict)), key=_event_time):
-        message = str(event.get("message") or "").strip()
+        message = (pod_status.text_of(event, "message") or "").strip()
         if event.get("type") != "Warning" or not message or message in reason:
             continue
         key = (str(event.get("reason") or "Warning"), message)
