@@ -1,0 +1,254 @@
+"""The cluster as a person asks for it: whole pod objects, events, logs, permissions, a trial creation."""
+
+from __future__ import annotations
+
+import json
+import time
+from email.utils import parsedate_to_datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.cli.model import PodFacts, pod_facts
+from airflow_kubernetes_callbacks.identity import (
+    BASE_CONTAINER,
+    CALLBACK_ID_LABEL,
+    CALLBACK_WORKLOAD,
+    WORKLOAD_TYPE_LABEL,
+)
+from airflow_kubernetes_callbacks.pod_client import LIST_PAGE_SIZE, PodClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from airflow_kubernetes_callbacks.outcome import PodView
+
+_METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+_OURS = f"{WORKLOAD_TYPE_LABEL}={CALLBACK_WORKLOAD}"
+#: Tries of a list whose pages expire (410) while they are read.
+_LIST_TRIES = 3
+#: Seconds between two bytes of a log that is followed, before the connection counts as dead.
+_FOLLOW_TIMEOUT = 3600
+
+
+class SecretFacts(NamedTuple):
+    """A payload Secret, without what is in it."""
+
+    namespace: str
+    name: str
+    uid: str
+    callback_id: str
+    created_at: str
+
+
+class Clocks(NamedTuple):
+    """The API server's clock beside this one: seconds that it is ahead, and by how much that may be off."""
+
+    ahead: float
+    uncertainty: float
+
+
+class Cluster(PodClient):
+    """What the commands ask of the API server; every pod of this package counts, done ones too."""
+
+    def pods(self, callback_ids: Sequence[str] = ()) -> list[PodFacts]:
+        """Return the callback pods in the executor's namespaces, of these callbacks or of all."""
+        selector = _OURS
+        if callback_ids:
+            selector += f",{CALLBACK_ID_LABEL} in ({','.join(sorted(callback_ids))})"
+        found: dict[str, PodFacts] = {}
+        for namespace in self.namespaces if self.namespaces is not None else (None,):
+            for item in self._all_pages(partial(self._pod_page, namespace, selector)):
+                if (pod := pod_facts(item)) is not None:
+                    found[pod.view.uid] = pod
+        return list(found.values())
+
+    def _pod_page(self, namespace: str | None, selector: str, token: str | None) -> dict[str, Any]:
+        return self._list_page(namespace, token, selector)
+
+    def _all_pages(self, page_at: Callable[[str | None], dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the items of all pages; a list that expired on the way is begun again."""
+        for last_try in (*(False,) * (_LIST_TRIES - 1), True):
+            items: list[dict[str, Any]] = []
+            token: str | None = None
+            try:
+                while True:
+                    page = page_at(token)
+                    items.extend(item for item in page.get("items") or () if isinstance(item, dict))
+                    token = (page.get("metadata") or {}).get("continue")
+                    if not token:
+                        return items
+            except Exception as error:
+                if last_try or classify(error).answer is not ApiAnswer.GONE:
+                    raise
+        raise AssertionError("unreachable")
+
+    def secrets(self) -> list[SecretFacts]:
+        """Return the payload Secrets; only their metadata is asked for."""
+        found = []
+        for namespace in self.namespaces if self.namespaces is not None else (None,):
+            path = f"/api/v1/namespaces/{namespace}/secrets" if namespace else "/api/v1/secrets"
+            for item in self._all_pages(partial(self._metadata_page, path)):
+                metadata = item.get("metadata") or {}
+                callback_id = _uuid((metadata.get("labels") or {}).get(CALLBACK_ID_LABEL))
+                if callback_id is not None:
+                    found.append(
+                        SecretFacts(
+                            str(metadata.get("namespace")),
+                            str(metadata.get("name")),
+                            str(metadata.get("uid")),
+                            callback_id,
+                            str(metadata.get("creationTimestamp") or ""),
+                        )
+                    )
+        return found
+
+    def _metadata_page(self, path: str, token: str | None) -> dict[str, Any]:
+        query = [
+            ("labelSelector", _OURS),
+            ("limit", LIST_PAGE_SIZE),
+            *([("continue", token)] if token else []),
+        ]
+        document, _ = self._get(path, query, accept=_METADATA_ONLY)
+        return document
+
+    def delete_secret(self, secret: SecretFacts) -> bool:
+        """Delete the Secret, and no other of its name; False where it is gone already."""
+        body = {"preconditions": {"uid": secret.uid}}
+        try:
+            self._core.delete_namespaced_secret(
+                secret.name, secret.namespace, body=body, **self._args
+            ).release_conn()
+        except Exception as error:
+            if classify(error).answer is ApiAnswer.NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def read_facts(self, namespace: str, name: str) -> PodFacts | None:
+        """Return the pod as it is now, or None where there is none."""
+        try:
+            document, _ = self._get(f"/api/v1/namespaces/{namespace}/pods/{name}", [])
+        except Exception as error:
+            if classify(error).answer is ApiAnswer.NOT_FOUND:
+                return None
+            raise
+        return pod_facts(document)
+
+    def events(self, namespace: str, pod_name: str) -> list[dict[str, Any]]:
+        """Return the events about pods of this name; they outlive the pod by about an hour."""
+        query = [("fieldSelector", f"involvedObject.kind=Pod,involvedObject.name={pod_name}"), ("limit", 200)]
+        document, _ = self._get(f"/api/v1/namespaces/{namespace}/events", query)
+        return [event for event in document.get("items") or () if isinstance(event, dict)]
+
+    def log_lines(
+        self,
+        pod: PodView,
+        *,
+        container: str = BASE_CONTAINER,
+        tail: int | None = None,
+        follow: bool = False,
+    ) -> Iterator[str]:
+        """Yield the lines of a container's log, as they come when they are followed."""
+        arguments: dict[str, Any] = {**self._args, "container": container, "follow": follow}
+        if tail is not None:
+            arguments["tail_lines"] = tail
+        if follow:
+            arguments["_request_timeout"] = (10, _FOLLOW_TIMEOUT)
+        response = self._core.read_namespaced_pod_log(pod.name, pod.namespace, **arguments)
+        rest = b""
+        try:
+            for chunk in response.stream(8192, decode_content=False):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    yield line.decode("utf-8", "replace")
+            if rest:
+                yield rest.decode("utf-8", "replace")
+        finally:
+            response.release_conn()
+
+    def try_to_create(self, namespace: str, body: Mapping[str, Any]) -> list[str]:
+        """Have the API server judge the pod without creating it; return what it warns of."""
+        response = self._core.create_namespaced_pod(namespace, body, dry_run="All", **self._args)
+        try:
+            warnings = response.headers.getlist("Warning")
+        finally:
+            response.release_conn()
+        # 299 - "would violate PodSecurity ..."
+        return [text.partition(" - ")[2].strip('"') or text for text in warnings]
+
+    def clocks(self) -> Clocks | None:
+        """Compare the API server's clock with this machine's; None where it does not tell."""
+        before = time.time()
+        _, headers = self._get("/version", [])
+        after = time.time()
+        try:
+            told = parsedate_to_datetime(headers.get("Date") or "").timestamp()
+        except (TypeError, ValueError):
+            return None
+        # The header has whole seconds: the time was up to one second later than it says.
+        return Clocks(told + 0.5 - (before + after) / 2, 0.5 + (after - before) / 2)
+
+    def server_version(self) -> str:
+        document, _ = self._get("/version", [])
+        return str(document.get("gitVersion") or "unknown")
+
+    def namespace_exists(self, name: str) -> bool | None:
+        """Tell whether the namespace is there; None where this account may not ask."""
+        try:
+            self._get(f"/api/v1/namespaces/{name}", [])
+        except Exception as error:
+            answer = classify(error).answer
+            if answer is ApiAnswer.NOT_FOUND:
+                return False
+            if answer is ApiAnswer.FORBIDDEN:
+                return None
+            raise
+        return True
+
+    def allowed(self, verb: str, resource: str, subresource: str | None, namespace: str | None) -> bool:
+        """Ask whether this account may do *verb* on *resource*, in a namespace or in all of them."""
+        attributes = {"verb": verb, "resource": resource}
+        if subresource:
+            attributes["subresource"] = subresource
+        if namespace:
+            attributes["namespace"] = namespace
+        from kubernetes.client import AuthorizationV1Api
+
+        api = AuthorizationV1Api(self._core.api_client)
+        response = api.create_self_subject_access_review(
+            {"spec": {"resourceAttributes": attributes}}, **self._args
+        )
+        try:
+            answer = json.loads(response.data)
+        finally:
+            response.release_conn()
+        return bool((answer.get("status") or {}).get("allowed"))
+
+    def _get(
+        self, path: str, query: list[tuple[str, Any]], *, accept: str = "application/json"
+    ) -> tuple[dict[str, Any], Mapping[str, str]]:
+        """Return the document at *path* and the headers of the answer."""
+        response = self._core.api_client.call_api(
+            path,
+            "GET",
+            query_params=query,
+            header_params={"Accept": accept},
+            auth_settings=["BearerToken"],
+            _preload_content=False,
+            _return_http_data_only=True,
+            _request_timeout=self._args["_request_timeout"],
+        )
+        try:
+            document = json.loads(response.data)
+        finally:
+            response.release_conn()
+        return (document if isinstance(document, dict) else {}), response.headers
+
+
+def _uuid(value: Any) -> str | None:
+    try:
+        return str(UUID(value))
+    except (TypeError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,125 @@
+"""``airflow kubernetes-callbacks gc``: what is left over goes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.cli.deployment import Deployment
+from airflow_kubernetes_callbacks.cli.durations import parse_age
+from airflow_kubernetes_callbacks.cli.interventions import Leftover, leftovers
+from airflow_kubernetes_callbacks.cli.model import PodFacts
+from airflow_kubernetes_callbacks.cli.output import (
+    CommandError,
+    Status,
+    audited,
+    command,
+    fail,
+    print_rows,
+    say,
+)
+from airflow_kubernetes_callbacks.cli.retry_command import confirmed
+
+if TYPE_CHECKING:
+    from argparse import Namespace
+
+    from airflow_kubernetes_callbacks.cli.cluster import Cluster, SecretFacts
+
+
+@audited
+@command
+def collect_garbage(args: Namespace) -> Status:
+    """Remove what nothing needs, and print what that was."""
+    try:
+        older_than = parse_age(args.older_than)
+    except ValueError as error:
+        raise CommandError(str(error), Status.USAGE) from error
+    deployment = Deployment()
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    complete = True
+    for own in deployment.own:
+        try:
+            pods = own.cluster.pods()
+        except Exception as error:  # noqa: BLE001
+            fail(f"{own.title}: pods cannot be listed: {classify(error).message}")
+            complete = False
+            continue
+        secrets = _secrets(own.cluster)
+        ids = {pod.view.callback_id for pod in pods} | {secret.callback_id for secret in secrets}
+        found = leftovers(
+            pods,
+            secrets,
+            deployment.rows.known(sorted(ids)),
+            now=time.time(),
+            older_than=older_than,
+            listed_pods={(pod.view.namespace, pod.view.name) for pod in pods},
+        )
+        skip_foreign = (
+            not args.dry_run and any(item.foreign for item in found) and not _claimed(found, args.yes)
+        )
+        for item in found:
+            key = (item.kind, item.namespace, item.name)
+            if key not in rows:
+                rows[key] = _row(item, _remove(own.cluster, item, args.dry_run, skip_foreign))
+    print_rows(list(rows.values()), args.output, nothing="Nothing is left over.")
+    if not complete:
+        return Status.INCOMPLETE
+    return Status.FAILED if any(row["done"] is False for row in rows.values()) else Status.OK
+
+
+def _secrets(cluster: Cluster) -> list[SecretFacts]:
+    try:
+        return cluster.secrets()
+    except Exception as error:  # noqa: BLE001 - each Secret goes with its pod anyway
+        failure = classify(error)
+        if failure.answer is not ApiAnswer.FORBIDDEN:
+            fail(f"Secrets cannot be listed: {failure.message}")
+        else:
+            say(
+                "Secrets are not looked at: this account may not list them. Kubernetes removes each with its pod."
+            )
+        return []
+
+
+def _claimed(found: list[Leftover], yes: bool) -> bool:
+    count = sum(item.foreign for item in found)
+    say(
+        f"{count} of these belong to no callback of this database. If another Airflow uses the same namespace, they "
+        "may be its own."
+    )
+    return confirmed("Remove them too?", yes=yes)
+
+
+def _remove(cluster: Cluster, item: Leftover, dry_run: bool, skip_foreign: bool) -> tuple[bool | None, str]:
+    if dry_run:
+        return None, "would be removed"
+    if item.foreign and skip_foreign:
+        return None, "kept: it may be another Airflow's"
+    try:
+        if isinstance(item.target, PodFacts):
+            view = item.target.view
+            # A pod that has begun meanwhile is left alone: the version that was seen is required.
+            cluster.delete_pod(view, only_if_unchanged=True)
+            if view.finalizer:
+                cluster.remove_finalizer(view)
+        else:
+            cluster.delete_secret(item.target)
+    except Exception as error:  # noqa: BLE001
+        failure = classify(error)
+        if failure.answer is ApiAnswer.CONFLICT:
+            return None, "kept: it has changed in the meantime"
+        return False, f"not removed: {failure.message}"
+    return True, "removed"
+
+
+def _row(item: Leftover, result: tuple[bool | None, str]) -> dict[str, Any]:
+    done, text = result
+    return {
+        "kind": item.kind,
+        "namespace": item.namespace,
+        "name": item.name,
+        "why": item.why,
+        "done": done,
+        "what": text,
+    }

@@ -1,0 +1,199 @@
+"""What a person may do to a callback, and what to remove: decisions over plain values. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_kubernetes_callbacks.cli.durations import age_text
+from airflow_kubernetes_callbacks.cli.model import (
+    FAILED,
+    RUNNING,
+    SCHEDULED,
+    SUCCESS,
+    CallbackRecord,
+    PodFacts,
+)
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from airflow_kubernetes_callbacks.cli.cluster import SecretFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """It is not done; why."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """The row becomes FAILED with ``output``, and then these pods are deleted."""
+
+    output: str
+    pods: tuple[PodFacts, ...]
+
+    @property
+    def text(self) -> str:
+        if not self.pods:
+            return "fail it; it has no pod"
+        ends = "; ".join(
+            f"end pod {pod.where}"
+            + (" with its grace period" if pod.view.outcome is CallbackOutcome.RUNNING else "")
+            for pod in self.pods
+        )
+        return f"fail it; {ends}"
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """These pods are deleted, and when they are gone the row becomes PENDING, to be launched as ``attempt``."""
+
+    attempt: int
+    pods: tuple[PodFacts, ...]
+    #: What a person has to know before; the callback may take effect twice.
+    warning: str | None
+
+    @property
+    def text(self) -> str:
+        first = "".join(f"delete pod {pod.where}; " for pod in self.pods)
+        return f"{first}hand it out again, as attempt {self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A pod or a Secret that nothing needs any more."""
+
+    kind: str
+    namespace: str
+    name: str
+    why: str
+    #: This database has no such callback: another Airflow in the namespace may.
+    foreign: bool
+    target: PodFacts | SecretFacts
+
+
+def cancellation(
+    record: CallbackRecord, pods: Iterable[PodFacts], *, by: str, reason: str | None
+) -> Cancellation | Refusal:
+    """Return what cancelling this callback means."""
+    if record.terminal:
+        return Refusal(f"it has ended: {record.state}")
+    if record.state == SCHEDULED:
+        return Refusal(
+            "its deadline is not missed yet; it goes away when the Dag run ends in time, or is deleted"
+        )
+    if not record.active:
+        return Refusal(f"its state is {record.state or 'not set'}")
+    output = f"Cancelled by {by}" + (f": {reason.strip().rstrip('.')}." if reason else ".")
+    live = tuple(pod for pod in pods if not pod.view.outcome.terminal and not pod.view.deleting)
+    if any(pod.view.outcome is CallbackOutcome.RUNNING for pod in live):
+        output += " The callback was running and may have taken effect."
+    return Cancellation(output, live)
+
+
+def retry(
+    record: CallbackRecord, pods: Sequence[PodFacts], *, pods_known: bool, force: bool
+) -> Retry | Refusal:
+    """Return what running this callback again means."""
+    if refusal := _no_retry(record, pods, pods_known=pods_known, force=force):
+        return refusal
+    used = [pod.view.attempt for pod in pods]
+    return Retry(max([record.recorded_attempt or 1, *used]) + 1, tuple(pods), _may_have_run(record, pods))
+
+
+def _no_retry(
+    record: CallbackRecord, pods: Sequence[PodFacts], *, pods_known: bool, force: bool
+) -> Refusal | None:
+    if record.state == SUCCESS and not force:
+        return Refusal("it succeeded; give --force to run it a second time")
+    if not record.dag_run_exists:
+        return Refusal("its Dag run was deleted, and no scheduler hands out a callback without one")
+    if not pods_known:
+        return Refusal("whether it has a pod is not known, because the Kubernetes API did not answer")
+    if record.terminal:
+        still = next((pod for pod in pods if _lives(pod)), None)
+        return Refusal(f"its pod {still.where} is still running; wait for its end") if still else None
+    if not record.active or record.state == "pending":
+        return Refusal(f"its state is {record.state}: it has yet to run")
+    if pods:
+        return Refusal(f"it is {record.state} and has a pod, {pods[-1].where}; cancel it first")
+    return None
+
+
+def _lives(pod: PodFacts) -> bool:
+    return pod.view.outcome in (CallbackOutcome.RUNNING, CallbackOutcome.PENDING)
+
+
+_NEVER_BEGAN = ("could not start", "never began", "was not executed")
+
+
+def _may_have_run(record: CallbackRecord, pods: Sequence[PodFacts]) -> str | None:
+    if record.state == SUCCESS:
+        return "it succeeded: a second run is a second alert"
+    if any(pod.view.started_at is not None for pod in pods):
+        return "it began and did not end well: it may have taken effect"
+    output = (record.output or "").lower()
+    if record.state == FAILED and any(words in output for words in _NEVER_BEGAN):
+        return None
+    if record.state == FAILED and output.startswith("cancelled") and "may have taken effect" not in output:
+        return None
+    if record.state == RUNNING:
+        return "it was running when its pod disappeared: it may have taken effect"
+    return "it may have begun: it may take effect a second time"
+
+
+def leftovers(
+    pods: Iterable[PodFacts],
+    secrets: Iterable[SecretFacts],
+    records: Mapping[str, CallbackRecord],
+    *,
+    now: float,
+    older_than: float,
+    listed_pods: Collection[tuple[str, str]],
+) -> list[Leftover]:
+    """Return what ``gc`` removes: finished or waiting pods that no callback needs, Secrets without a pod.
+
+    :param records: the rows of this database, by the ids that the pods carry.
+    :param older_than: seconds; younger ones are the executor's own business.
+    :param listed_pods: namespace and name of every pod that exists.
+    """
+    found = []
+    for pod in pods:
+        record = records.get(pod.view.callback_id)
+        why = _why_left_over(pod, record)
+        since = max(pod.view.created_at, pod.view.ended_at or 0.0)
+        if why is not None and now - since >= older_than:
+            found.append(
+                Leftover(
+                    "pod",
+                    pod.view.namespace,
+                    pod.view.name,
+                    f"{why}, {age_text(now - since)} ago",
+                    record is None,
+                    pod,
+                )
+            )
+    for secret in secrets:
+        created = epoch_seconds(secret.created_at)
+        if (secret.namespace, secret.name) in listed_pods or created is None or now - created < older_than:
+            continue
+        record = records.get(secret.callback_id)
+        found.append(
+            Leftover("secret", secret.namespace, secret.name, "its pod is gone", record is None, secret)
+        )
+    return found
+
+
+def _why_left_over(pod: PodFacts, record: CallbackRecord | None) -> str | None:
+    view = pod.view
+    if view.outcome is CallbackOutcome.RUNNING or view.deleting:
+        return None
+    if record is not None and not record.terminal:
+        return None
+    state = "this database has no such callback" if record is None else f"its callback ended ({record.state})"
+    what = "finished" if view.outcome.terminal else "created and never started"
+    return f"{state}; {what}"
