@@ -150,6 +150,11 @@ class Namespace:
         items: list[dict[str, Any]] = json.loads(answer.data)["items"]
         return items
 
+    def events(self) -> list[dict[str, Any]]:
+        answer = self.cluster.core.list_namespaced_event(self.name, _preload_content=False)
+        items: list[dict[str, Any]] = json.loads(answer.data)["items"]
+        return items
+
     def delete_pod(self, name: str, *, grace_seconds: int | None = None) -> None:
         self.cluster.core.delete_namespaced_pod(name, self.name, grace_period_seconds=grace_seconds)
 
@@ -163,8 +168,7 @@ class Namespace:
                 f"{pod['metadata']['name']} {pod['status'].get('phase')} {json.dumps(states)}"
                 f" deleting={pod['metadata'].get('deletionTimestamp')}"
             )
-        answer = self.cluster.core.list_namespaced_event(self.name, _preload_content=False)
-        for event in json.loads(answer.data)["items"][-20:]:
+        for event in self.events()[-20:]:
             lines.append(
                 f"{event.get('lastTimestamp')} {event['involvedObject'].get('name')}"
                 f" {event.get('reason')}: {event.get('message')}"

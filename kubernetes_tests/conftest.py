@@ -21,7 +21,7 @@ from kubernetes_tests.clusters import Cluster
 from kubernetes_tests.databases import NoPostgresqlError, postgresql_server
 from kubernetes_tests.kind import can_listen, kind_cluster
 from kubernetes_tests.ledger import Ledger
-from kubernetes_tests.scenario import Installation, Scenario
+from kubernetes_tests.scenario import Installation, Scenario, creation_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,6 +156,33 @@ def installations(
 
 
 # --- one per test ---
+
+
+@pytest.fixture(scope="module", params=["one_by_one", "batches"])
+def running(
+    request: pytest.FixtureRequest,
+    installations: Callable[[str], Installation],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Scenario]:
+    """A scenario whose scheduler runs, for all tests of a module: each looks at its own callbacks only.
+
+    Once per way in which the stock executor creates pods (``async_pod_creation`` off and on).
+    """
+    folder = tmp_path_factory.mktemp("running")
+    with _scenario(request, installations("sqlite"), folder) as scenario:
+        scenario.start_scheduler(config=creation_config(request.param))
+        yield scenario
+        (scheduler,) = scenario.schedulers
+        assert scheduler.running, scheduler.tail()
+
+
+@pytest.fixture
+def described(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Add what is known of the shared scenario to the report of a test that fails."""
+    yield
+    if "running" in request.fixturenames and _failed(request):
+        scenario = request.getfixturevalue("running")
+        request.node.add_report_section("teardown", "scenario", scenario.describe())
 
 
 @contextlib.contextmanager

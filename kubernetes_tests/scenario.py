@@ -51,6 +51,16 @@ QUICK = {
 }
 
 
+def creation_config(way: str) -> dict[str, object]:
+    """Return the options for one of the two ways in which the stock executor creates pods."""
+    if way == "batches":
+        return {
+            "kubernetes_executor.async_pod_creation": True,
+            "kubernetes_executor.worker_pods_creation_batch_size": 8,
+        }
+    return {"kubernetes_executor.async_pod_creation": False}
+
+
 @dataclass(frozen=True)
 class MissedDeadline:
     """A callback that a scenario asked for: the row's id, and its key in the ledger."""
@@ -276,6 +286,17 @@ class Scenario:
         pattern = rf"Received executor event with state (\S+) for callback {callback.id}"
         return [state.rpartition(".")[2].lower() for state in re.findall(pattern, self.scheduler_logs())]
 
+    def wait_for_no_pod(self, callback: MissedDeadline, timeout: float = 60.0) -> None:
+        """Wait until the callback has neither a pod nor a Secret any more."""
+
+        def look() -> bool:
+            secrets = [secret["metadata"]["name"] for secret in self.namespace.secrets()]
+            return self.namespace.pod_of(callback.id) is None and not any(
+                callback.id in name for name in secrets
+            )
+
+        wait_for(f"{callback} has no pod", look, timeout, otherwise=self.describe)
+
     def wait_for_no_pods(self, timeout: float = 60.0) -> None:
         """Wait until no callback pod and no Secret of one is left in the namespace."""
 
@@ -294,6 +315,12 @@ class Scenario:
             return pod
 
         return wait_for(f"pod of {callback}, phase {phase}", look, timeout, otherwise=self.describe)
+
+    def launched_callbacks(self) -> set[str]:
+        """Return the ids of callbacks for which the cluster has seen a pod, still there or not."""
+        names = {event["involvedObject"]["name"] for event in self.namespace.events()}
+        pattern = r"callback-([0-9a-f]{8}-[0-9a-f-]{27})-\d+"
+        return {match[1] for name in names if (match := re.fullmatch(pattern, name))}
 
     def wait_for_begin(self, callback: MissedDeadline, timeout: float = 90.0) -> None:
         """Wait until the callback's own code has begun."""
