@@ -24,7 +24,6 @@ from airflow_kubernetes_callbacks.identity import (
     callback_selector,
     label_value,
     pod_name,
-    secret_name,
 )
 
 ID = "0192f3a4-5b6c-7d8e-9fa0-b1c2d3e4f506"
@@ -123,9 +122,6 @@ class TestNames:
 
     def test_names_of_two_attempts_differ(self):
         assert pod_name(ID, 1) != pod_name(ID, 2)
-
-    def test_secret_has_the_name_of_its_pod(self):
-        assert secret_name(ID, 3) == pod_name(ID, 3)
 
     @pytest.mark.parametrize(
         "key",

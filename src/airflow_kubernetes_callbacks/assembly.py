@@ -9,6 +9,8 @@ from airflow.configuration import conf
 from airflow.executors.executor_loader import ExecutorLoader
 
 from airflow_kubernetes_callbacks.callback_store import CallbackStore
+from airflow_kubernetes_callbacks.connection_test_store import ConnectionTestStore
+from airflow_kubernetes_callbacks.connection_tests import ConnectionTests
 from airflow_kubernetes_callbacks.controller import CallbackController
 from airflow_kubernetes_callbacks.errors import ExecutorConflictError
 from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
@@ -183,6 +185,26 @@ def build_controller(
         requests=requests,
         metrics=CallbackMetrics(executor.team_name),
         api_owns_running=EXECUTION_API_OWNS_RUNNING,
+        keep_finished=not kube_config.delete_worker_pods,
+        keep_failed=not kube_config.delete_worker_pods_on_failure,
+    )
+
+
+def build_connection_tests(executor: Any, settings: CallbackSettings, rules: PodRules) -> ConnectionTests:
+    """Build what runs the connection tests of a started executor."""
+    kube_config = executor.kube_config
+    launcher: CallbackKubernetesScheduler = executor.kube_scheduler
+    return ConnectionTests(
+        client=PodClient(
+            executor.kube_client,
+            namespaces=callback_namespaces(kube_config, rules),
+            request_args=kube_config.kube_client_request_args,
+        ),
+        planner=launcher.planner,
+        store=ConnectionTestStore(),
+        settings=settings,
+        serialize=executor.kube_client.api_client.sanitize_for_serialization,
+        timeout=conf.getint("connection_test", "timeout", fallback=60),
         keep_finished=not kube_config.delete_worker_pods,
         keep_failed=not kube_config.delete_worker_pods_on_failure,
     )

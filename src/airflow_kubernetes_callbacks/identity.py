@@ -32,6 +32,12 @@ RUN_ID_ANNOTATION = "run_id"
 CALLBACK_PATH_ANNOTATION = "callback_path"
 DEADLINE_ID_ANNOTATION = "deadline_id"
 
+#: A connection test's pod has no ``airflow-worker`` label: watchers select on that one, and nothing
+#: that they do is of use to a test, which reports its result itself.
+CONNECTION_TEST_OWNER_LABEL = "connection-test-owner"
+CONNECTION_TEST_ID_ANNOTATION = "connection_test_id"
+CONNECTION_ID_ANNOTATION = "connection_id"
+
 #: The stock executor selects on this label; a callback pod never has it.
 STOCK_EXECUTOR_LABEL = "kubernetes_executor"
 
@@ -53,6 +59,9 @@ RESERVED_KEYS = frozenset(
         RUN_ID_ANNOTATION,
         CALLBACK_PATH_ANNOTATION,
         DEADLINE_ID_ANNOTATION,
+        CONNECTION_TEST_OWNER_LABEL,
+        CONNECTION_TEST_ID_ANNOTATION,
+        CONNECTION_ID_ANNOTATION,
     }
 )
 
@@ -76,9 +85,9 @@ def pod_name(callback_id: str, attempt: int) -> str:
     return f"callback-{callback_id}-{attempt}"
 
 
-def secret_name(callback_id: str, attempt: int) -> str:
-    """Return the name of the Secret that carries the workload of this launch: the pod's own."""
-    return pod_name(callback_id, attempt)
+def connection_test_pod_name(test_id: str) -> str:
+    """Return the name of the pod, and of the Secret, of a connection test: it is run once."""
+    return f"connection-test-{test_id}"
 
 
 def label_value(value: str) -> str:
@@ -100,10 +109,19 @@ def callback_id_of(metadata: Mapping[str, object]) -> str | None:
 
     Total: whatever the annotations hold, nothing is raised. A text that is no UUID is no callback.
     """
+    return _id_of(metadata, CALLBACK_ID_ANNOTATION)
+
+
+def connection_test_id_of(metadata: Mapping[str, object]) -> str | None:
+    """Return the connection test's id that a pod's ``metadata`` carries, in canonical form, or None."""
+    return _id_of(metadata, CONNECTION_TEST_ID_ANNOTATION)
+
+
+def _id_of(metadata: Mapping[str, object], annotation: str) -> str | None:
     annotations = metadata.get("annotations")
     if not isinstance(annotations, dict):
         return None
-    value = annotations.get(CALLBACK_ID_ANNOTATION)
+    value = annotations.get(annotation)
     try:
         return str(UUID(value))
     except (TypeError, ValueError, AttributeError):

@@ -12,13 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_kubernetes_callbacks.author_options import permitted, split_reserved_kwarg
+from airflow_kubernetes_callbacks.connection_test import (
+    active_deadline,
+    connection_test_identity,
+)
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.payload import Payload, plan_payload
 from airflow_kubernetes_callbacks.pod_spec import (
     PodRequest,
     apply_mutation_hook,
     construct_callback_pod,
-    identity_labels,
+    pod_identity,
     pod_namespace,
 )
 from airflow_kubernetes_callbacks.pod_template import load_template
@@ -49,9 +53,7 @@ class LaunchPlan:
         """Return what :func:`~airflow_kubernetes_callbacks.payload.construct_payload_secret` needs."""
         return {
             "payload": self.payload,
-            "callback_id": self.request.callback_id,
-            "attempt": self.request.attempt,
-            "labels": identity_labels(self.request),
+            "labels": pod_identity(self.request).labels,
         }
 
 
@@ -126,10 +128,51 @@ class LaunchPlanner:
             service_account_token=self.settings.service_account_token,
             watched_namespaces=self.watched_namespaces,
         )
+        return self._built(request)
+
+    def plan_connection_test(self, workload: Any) -> LaunchPlan:
+        """Return the pod of a connection test: that of a callback to which no rule applies.
+
+        :raises LaunchError: it cannot be launched like this; the text says why.
+        """
+        settings = self.rules.options
+        try:
+            template = load_template(self._template_path(settings))
+            namespace = pod_namespace(settings, template, self.namespace, self.watched_namespaces)
+            payload = self._carried(workload.model_dump_json(), namespace)
+            request = PodRequest(
+                callback_id=str(workload.connection_test_id),
+                attempt=1,
+                owner=self.me,
+                dag_id="",
+                run_id="",
+                callback_path="",
+                namespace=namespace,
+                payload=payload,
+                template=template,
+                settings=settings,
+                kube_image=self.kube_image,
+                active_deadline_seconds=active_deadline(workload.timeout, self.settings),
+                security_context=self.settings.security_context,
+                service_account_token=self.settings.service_account_token,
+                watched_namespaces=self.watched_namespaces,
+                identity=connection_test_identity(
+                    str(workload.connection_test_id),
+                    workload.connection_id,
+                    owner=self.me,
+                    executor=self.executor_names[0] if self.executor_names else None,
+                    team=self.team,
+                ),
+            )
+            return self._built(request)
+        except LaunchError as error:
+            raise type(error)(could_not_start(str(error))) from error
+
+    def _built(self, request: PodRequest) -> LaunchPlan:
         pod = construct_callback_pod(request)
         with self._hook_lock:
             pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
-        return LaunchPlan(pod, payload, request)
+        return LaunchPlan(pod, request.payload, request)
 
     def _template_path(self, settings: PodSettings) -> str:
         path = settings.pod_template_file or self.stock_template
@@ -138,13 +181,11 @@ class LaunchPlanner:
         return path
 
     def _payload(self, workload: Any, data: dict[str, Any], namespace: str) -> Payload:
-        delivery = cast("Delivery", self.settings.payload_delivery)
-        allowed = delivery == "auto" and self._secrets_allowed_in(namespace)
-        in_secret = delivery == "secret" or allowed
         callback_id = workload.callback.id
         # Only a Secret may carry a token that reads Connections and Variables: the pod's spec is
         # readable to many, and ends up in logs and audit trails.
-        token = self.fresh_token(callback_id, in_secret and self.settings.connections_and_variables)
+        wide = self.settings.connections_and_variables and self._carried_in_secret(namespace)
+        token = self.fresh_token(callback_id, wide)
         callback = workload.callback.model_copy(update={"data": data})
         complete = workload.model_copy(update={"token": token, "callback": callback})
         try:
@@ -154,7 +195,15 @@ class LaunchPlanner:
                 f"the callback's kwargs cannot be written as JSON ({type(error).__name__}: {error}). Pass plain "
                 "values: texts, numbers, lists, dictionaries."
             ) from error
-        return plan_payload(text, delivery, secrets_allowed=allowed)
+        return self._carried(text, namespace)
+
+    def _carried(self, text: str, namespace: str) -> Payload:
+        delivery = cast("Delivery", self.settings.payload_delivery)
+        return plan_payload(text, delivery, secrets_allowed=self._carried_in_secret(namespace))
+
+    def _carried_in_secret(self, namespace: str) -> bool:
+        delivery = self.settings.payload_delivery
+        return delivery == "secret" or (delivery == "auto" and self._secrets_allowed_in(namespace))
 
     def _secrets_allowed_in(self, namespace: str) -> bool:
         if namespace not in self._secrets_allowed:

@@ -7,15 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
 
-from airflow_kubernetes_callbacks.assembly import build_controller, launcher_class, refuse_beside_stock
+from airflow_kubernetes_callbacks.assembly import (
+    build_connection_tests,
+    build_controller,
+    launcher_class,
+    refuse_beside_stock,
+)
 from airflow_kubernetes_callbacks.rules import load_rules
 from airflow_kubernetes_callbacks.settings import load_settings
 from airflow_kubernetes_callbacks.slots import ExecutorSlots
 from airflow_kubernetes_callbacks.version_compat import (
     CallbackKey,
+    ConnectionTestKey,
     ExecuteCallback,
+    TestConnection,
     callback_support_attributes,
     queued_callbacks_of,
+    queued_connection_tests_of,
     substituted,
 )
 from airflow_kubernetes_callbacks.watcher import MOVED, RESYNC, view_from_plain
@@ -26,6 +34,7 @@ if TYPE_CHECKING:
     # For the type checker the mixin has the methods of the class that it is mixed into.
     from airflow.providers.cncf.kubernetes.executors.kubernetes_executor import KubernetesExecutor as _Base
 
+    from airflow_kubernetes_callbacks.connection_tests import ConnectionTests
     from airflow_kubernetes_callbacks.controller import CallbackController
 else:
     _Base = object
@@ -41,6 +50,7 @@ class CallbackPodsMixin(_Base):
     locals().update(callback_support_attributes())
 
     _callbacks: CallbackController | None = None
+    _connection_tests: ConnectionTests | None = None
     _slots: ExecutorSlots | None = None
     #: Ids of callbacks that wait for ``max_active_callbacks``, in the order of their arrival.
     _parked: dict[str, None]
@@ -60,6 +70,7 @@ class CallbackPodsMixin(_Base):
         self._parked = {}
         self._slots = ExecutorSlots(self, settings.max_active_callbacks)
         self._callbacks = build_controller(self, self._slots, settings, rules)
+        self._connection_tests = build_connection_tests(self, settings, rules)
 
     def queue_workload(self, workload: Any, session: Any) -> None:
         """Queue the workload as core does; of a callback, remember that it is held here.
@@ -75,9 +86,15 @@ class CallbackPodsMixin(_Base):
         super().queue_workload(workload, session)
 
     def _process_workloads(self, workloads: Sequence[Any]) -> None:
-        tasks = [workload for workload in workloads if not isinstance(workload, ExecuteCallback)]
+        ours = (ExecuteCallback, TestConnection)
+        tasks = [workload for workload in workloads if not isinstance(workload, ours)]
         for workload in workloads:
-            if isinstance(workload, ExecuteCallback):
+            if isinstance(workload, TestConnection):
+                queued_connection_tests_of(self).pop(workload.key, None)
+                if self._connection_tests is not None:
+                    self.running.add(workload.key)
+                    self._connection_tests.submit(workload)
+            elif isinstance(workload, ExecuteCallback):
                 queued_callbacks_of(self).pop(workload.key, None)
                 self.running.add(workload.key)
                 if self._callbacks is not None:
@@ -92,6 +109,16 @@ class CallbackPodsMixin(_Base):
             with self._contained("the work on callbacks"):
                 self._unpark(self._callbacks)
                 self._callbacks.tick()
+        if self._connection_tests is not None:
+            with self._contained("the work on connection tests"):
+                for test_id in self._connection_tests.tick():
+                    self.running.discard(ConnectionTestKey(test_id))
+
+    def fail_connection_test(self, key: Any) -> None:
+        """Forget the test, which core has failed, and end its pod."""
+        super().fail_connection_test(key)
+        if self._connection_tests is not None:
+            self._connection_tests.cancel(str(key))
 
     def _unpark(self, callbacks: CallbackController) -> None:
         while self._parked and self._slots is not None:
@@ -123,6 +150,8 @@ class CallbackPodsMixin(_Base):
         """Shut down; callbacks whose pod is not created yet are found by the next scheduler."""
         if self._callbacks is not None:
             self._callbacks.stop()
+        if self._connection_tests is not None:
+            self._connection_tests.stop()
         super().end()
 
     @contextmanager

@@ -33,7 +33,7 @@ from airflow_kubernetes_callbacks.reason import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from airflow_kubernetes_callbacks.pod_status import BaseStatus
 
@@ -92,15 +92,21 @@ class PodView:
     explained: bool = False
 
 
-def pod_view(pod: Mapping[str, Any], *, deleted: bool = False) -> PodView | None:
+def pod_view(
+    pod: Mapping[str, Any],
+    *,
+    deleted: bool = False,
+    id_of: Callable[[Mapping[str, Any]], str | None] = callback_id_of,
+) -> PodView | None:
     """Return what *pod* says about its callback, or None if it carries no callback id.
 
     Total: whatever the object holds, nothing is raised; what is missing or malformed reads as absent.
 
     :param deleted: the object is the last one before the pod was removed (a ``DELETED`` event).
+    :param id_of: reads the id from the metadata; another than a callback's for other workloads.
     """
     metadata = pod_status.mapping(pod, "metadata")
-    callback_id = callback_id_of(metadata)
+    callback_id = id_of(metadata)
     if callback_id is None:
         return None
     base = pod_status.base_status(pod)

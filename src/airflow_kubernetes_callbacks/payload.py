@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_kubernetes_callbacks.errors import PayloadTooLargeError
-from airflow_kubernetes_callbacks.identity import secret_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,20 +102,18 @@ def _too_large(size: int, limit: int, *, in_secret: bool, delivery: Delivery) ->
 def construct_payload_secret(
     payload: SecretPayload,
     *,
-    callback_id: str,
-    attempt: int,
     namespace: str,
     labels: Mapping[str, str],
     pod_name: str,
     pod_uid: str,
 ) -> dict[str, Any]:
-    """Return the Secret's JSON: it belongs to the pod, so that it goes when the pod goes."""
+    """Return the Secret's JSON: it has the pod's name and belongs to the pod, so that it goes with it."""
     encoded = base64.b64encode(payload.text.encode("utf-8", "surrogatepass")).decode("ascii")
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
-            "name": secret_name(callback_id, attempt),
+            "name": pod_name,
             "namespace": namespace,
             "labels": dict(labels),
             "ownerReferences": [

@@ -13,15 +13,18 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
+    CONNECTION_TEST_WORKLOAD,
     DONE_LABEL,
     OWNER_LABEL,
     RESULT_FINALIZER,
+    callback_id_of,
     callback_selector,
+    connection_test_id_of,
 )
 from airflow_kubernetes_callbacks.outcome import PodView, pod_view
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kubernetes import client
 
@@ -76,10 +79,17 @@ class PodClient:
             if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
                 raise
 
-    def read_pod(self, namespace: str, name: str) -> PodView | None:
+    def read_pod(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        id_of: Callable[[Mapping[str, Any]], str | None] = callback_id_of,
+    ) -> PodView | None:
         """Return the pod, or None where there is none (or one that is no callback's)."""
         try:
-            return pod_view(_read(self._core.read_namespaced_pod(name, namespace, **self._args)))
+            pod = _read(self._core.read_namespaced_pod(name, namespace, **self._args))
+            return pod_view(pod, id_of=id_of)
         except Exception as error:
             if classify(error).answer is ApiAnswer.NOT_FOUND:
                 return None
@@ -182,13 +192,22 @@ class PodClient:
         A list that breaks off (an expired continue token answers 410) raises: what was yielded so
         far is then not complete, and the caller must not conclude anything from an absence.
         """
+        for item in self._list(callback_selector(**selector)):
+            if (view := pod_view(item)) is not None:
+                yield view
+
+    def list_connection_tests(self) -> Iterator[PodView]:
+        """Yield every connection test's pod that is not done, as :meth:`list_pods` does."""
+        for item in self._list(callback_selector(workload_type=CONNECTION_TEST_WORKLOAD)):
+            if (view := pod_view(item, id_of=connection_test_id_of)) is not None:
+                yield view
+
+    def _list(self, selector: str) -> Iterator[dict[str, Any]]:
         for namespace in self.namespaces if self.namespaces is not None else (None,):
             token: str | None = None
             while True:
-                page = self._list_page(namespace, token, callback_selector(**selector))
-                for item in page.get("items") or ():
-                    if (view := pod_view(item)) is not None:
-                        yield view
+                page = self._list_page(namespace, token, selector)
+                yield from page.get("items") or ()
                 token = (page.get("metadata") or {}).get("continue")
                 if not token:
                     break

@@ -68,6 +68,27 @@ def is_callback_pod(pod: k8s.V1Pod) -> bool:
     return CALLBACK_ID_ANNOTATION in (pod.metadata.annotations or {})
 
 
+def create_secret(client: PodClient, view: PodView, parts: dict[str, Any]) -> None:
+    """Create the Secret that a pod waits for; where that fails, the pod goes too.
+
+    :raises LaunchError: the Secret is refused for good.
+    """
+    secret = construct_payload_secret(**parts, namespace=view.namespace, pod_name=view.name, pod_uid=view.uid)
+    try:
+        client.create_secret(view.namespace, secret)
+    except Exception as error:
+        failure = classify(error)
+        # Without its Secret the pod would wait for ever; it has not begun, so it may go.
+        client.delete_pod(view, grace_seconds=0)
+        if failure.retryable:
+            raise
+        raise LaunchError(
+            f"Could not start: the Secret with the pod's workload was refused ({failure.message}). Let "
+            "the scheduler's service account create Secrets, or set [kubernetes_callbacks] "
+            "payload_delivery = argument."
+        ) from error
+
+
 class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
     """Builds and creates the pods of callbacks beside those of tasks, and watches both.
 
@@ -84,7 +105,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         extra_namespaces: Sequence[str] = (),
         **kwargs: Any,
     ) -> None:
-        self._planner = planner
+        self.planner = planner
         self._callback_pods = callback_pods
         self._extra_namespaces = tuple(extra_namespaces)
         self._secrets: dict[tuple[str, str], dict[str, Any]] = {}
@@ -124,7 +145,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
             return super()._build_pod_request(next_job)
         config = next_job.kube_executor_config
         attempt = config.number if isinstance(config, Attempt) else 1
-        plan = self._planner.plan(next_job.command[0], attempt)
+        plan = self.planner.plan(next_job.command[0], attempt)
         if isinstance(plan.payload, SecretPayload):
             self._secrets[(plan.pod.metadata.namespace, plan.pod.metadata.name)] = plan.secret_parts()
         self.log.info("Creating pod %s for callback %s", plan.pod.metadata.name, next_job.key)
@@ -185,33 +206,15 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         if view is None:
             raise LaunchError(f"Pod {namespace}/{name} came back without its callback_id annotation.")
         if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
-            self._create_secret(view, secret)
+            create_secret(self._callback_pods, view, secret)
         self._created[(view.callback_id, str(view.attempt))] = view
         return view
 
-    def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
-        secret = construct_payload_secret(
-            **parts, namespace=view.namespace, pod_name=view.name, pod_uid=view.uid
-        )
-        try:
-            self._callback_pods.create_secret(view.namespace, secret)
-        except Exception as error:
-            failure = classify(error)
-            # Without its Secret the pod would wait for ever; it has not begun, so it may go.
-            self._callback_pods.delete_pod(view, grace_seconds=0)
-            if failure.retryable:
-                raise
-            raise LaunchError(
-                f"Could not start: the Secret with the callback's workload was refused ({failure.message}). Let "
-                "the scheduler's service account create Secrets, or set [kubernetes_callbacks] "
-                "payload_delivery = argument."
-            ) from error
-
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None:
         """Create the Secret that an adopted pod waits for, in case its creator died before it did."""
-        plan = self._planner.plan(make_workload(), pod.attempt)
+        plan = self.planner.plan(make_workload(), pod.attempt)
         if isinstance(plan.payload, SecretPayload):
-            self._create_secret(pod, plan.secret_parts())
+            create_secret(self._callback_pods, pod, plan.secret_parts())
 
     # Watching --------------------------------------------------------------------------------------
 

@@ -43,6 +43,15 @@ MAX_ANNOTATION_BYTES = 262_144
 
 
 @dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """What a pod is known by, its Secret too; nobody else has a say in it."""
+
+    name: str
+    labels: dict[str, str]
+    annotations: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class PodRequest:
     """Everything that decides how the pod of one launch looks."""
 
@@ -70,6 +79,8 @@ class PodRequest:
     service_account_token: bool = False
     #: The namespaces that this executor watches; None for all.
     watched_namespaces: Collection[str] | None = None
+    #: What the pod is known by, if it is not a callback's.
+    identity: PodIdentity | None = None
 
 
 def construct_callback_pod(request: PodRequest) -> k8s.V1Pod:
@@ -96,6 +107,15 @@ def construct_callback_pod(request: PodRequest) -> k8s.V1Pod:
         harden(pod, base_container_of(pod))
     _check_annotations(pod)
     return pod
+
+
+def pod_identity(request: PodRequest) -> PodIdentity:
+    """Return what the pod of this request is known by."""
+    return request.identity or PodIdentity(
+        identity.pod_name(request.callback_id, request.attempt),
+        identity_labels(request),
+        identity_annotations(request),
+    )
 
 
 def identity_labels(request: PodRequest) -> dict[str, str]:
@@ -172,12 +192,12 @@ def _overlay(request: PodRequest, template: k8s.V1Pod) -> k8s.V1Pod:
         tolerations=[_toleration(item) for item in settings.tolerations or []] or None,
     )
     if isinstance(request.payload, SecretPayload):
-        _mount_workload(spec, base, identity.secret_name(request.callback_id, request.attempt))
+        _mount_workload(spec, base, pod_identity(request).name)
     return k8s.V1Pod(
         api_version="v1",
         kind="Pod",
         metadata=k8s.V1ObjectMeta(
-            name=identity.pod_name(request.callback_id, request.attempt),
+            name=pod_identity(request).name,
             namespace=pod_namespace(
                 settings, request.template, request.namespace, request.watched_namespaces
             ),
@@ -232,7 +252,8 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
     if request.active_deadline_seconds is not None:
         limits = (spec.active_deadline_seconds, request.active_deadline_seconds)
         spec.active_deadline_seconds = min(limit for limit in limits if limit is not None)
-    _put_identity(pod, identity_labels(request), identity_annotations(request))
+    known_by = pod_identity(request)
+    _put_identity(pod, known_by.labels, known_by.annotations)
     if request.finalizer:
         pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
 

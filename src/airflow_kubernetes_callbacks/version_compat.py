@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 try:
     from airflow.executors.workloads import ExecuteCallback as ExecuteCallback
+    from airflow.executors.workloads import TestConnection as TestConnection
     from airflow.models.callback import CallbackKey as CallbackKey
+    from airflow.models.connection_test import ConnectionTestKey as ConnectionTestKey
     from airflow.utils.state import CallbackState as CallbackState
 
     # Asked of the class's dictionary: on 3.4 reading the attribute itself warns.
@@ -41,20 +43,28 @@ EXECUTION_API_OWNS_RUNNING = (
 
 if not SUPPORTS_EXECUTOR_CALLBACKS:
     ExecuteCallback = CallbackKey = CallbackState = None  # type: ignore[assignment,misc]
+    TestConnection = ConnectionTestKey = None  # type: ignore[assignment,misc]
 
 
 def callback_support_attributes() -> dict[str, Any]:
-    """Return the class attributes by which an executor declares callback support on this Airflow.
+    """Return the class attributes by which an executor declares, on this Airflow, what it runs.
 
-    3.3 reads the flag ``supports_callbacks``; 3.4 reads ``supported_workload_types`` and warns about
-    the flag, so only one of them may be set. Empty below 3.3.
+    3.3 reads the flags ``supports_callbacks`` and ``supports_connection_test``; 3.4 reads
+    ``supported_workload_types`` and warns about the flags, so only one of the two ways may be taken.
+    Empty below 3.3.
     """
     if HAS_WORKLOAD_TYPES:
         return {
-            "supported_workload_types": frozenset({WorkloadType.EXECUTE_TASK, WorkloadType.EXECUTE_CALLBACK})
+            "supported_workload_types": frozenset(
+                {
+                    WorkloadType.EXECUTE_TASK,
+                    WorkloadType.EXECUTE_CALLBACK,
+                    WorkloadType.TEST_CONNECTION,
+                }
+            )
         }
     if SUPPORTS_EXECUTOR_CALLBACKS:
-        return {"supports_callbacks": True}
+        return {"supports_callbacks": True, "supports_connection_test": True}
     return {}
 
 
@@ -64,6 +74,15 @@ def queued_callbacks_of(executor: Any) -> MutableMapping[Any, Any]:
         queues: MutableMapping[Any, Any] = executor.executor_queues[WorkloadType.EXECUTE_CALLBACK]
         return queues
     queue: MutableMapping[Any, Any] = executor.queued_callbacks
+    return queue
+
+
+def queued_connection_tests_of(executor: Any) -> MutableMapping[Any, Any]:
+    """Return the executor's own dictionary of queued connection tests, to be changed in place."""
+    if HAS_WORKLOAD_TYPES:
+        queues: MutableMapping[Any, Any] = executor.executor_queues[WorkloadType.TEST_CONNECTION]
+        return queues
+    queue: MutableMapping[Any, Any] = executor.queued_connection_tests
     return queue
 
 
