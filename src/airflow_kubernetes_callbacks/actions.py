@@ -83,6 +83,8 @@ class FailureKind(str, Enum):
     LOST = "lost"
     #: Its pod could not be created.
     REFUSED = "refused"
+    #: A person ended it.
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)

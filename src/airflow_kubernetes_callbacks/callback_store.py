@@ -90,20 +90,24 @@ class CallbackStore:
             # Worker threads read rows too, so what is taken from the memory is taken once.
             light = {cid: fixed for cid in views if cid in with_live_pod and (fixed := self._fixed.get(cid))}
             for chunk in _chunks(light):
-                for row_id, state in session.execute(
-                    select(Callback.id, Callback.state).where(Callback.id.in_(chunk))
+                for row_id, state, output in session.execute(
+                    select(Callback.id, Callback.state, Callback.output).where(Callback.id.in_(chunk))
                 ):
-                    views[str(row_id)] = replace(light[str(row_id)], state=_state(state, ours=True))
+                    views[str(row_id)] = replace(
+                        light[str(row_id)], state=_state(state, ours=True), recorded_end=output
+                    )
             for chunk in _chunks(set(views).difference(light)):
-                query = select(Callback.id, Callback.state, Callback.type, Callback.data).where(
-                    Callback.id.in_(chunk)
-                )
-                for row_id, state, row_type, data in session.execute(query):
+                query = select(
+                    Callback.id, Callback.state, Callback.type, Callback.data, Callback.output
+                ).where(Callback.id.in_(chunk))
+                for row_id, state, row_type, data, output in session.execute(query):
                     ours = row_type == CallbackType.EXECUTOR.value and self._is_ours(data, session)
-                    view = _row_view(str(row_id), state, data, ours=ours)
+                    view = _row_view(str(row_id), state, data, output, ours=ours)
                     views[str(row_id)] = view
                     if view.state.active:
-                        self._fixed[view.callback_id] = replace(view, next_attempt=1, launched_pod=None)
+                        self._fixed[view.callback_id] = replace(
+                            view, next_attempt=1, launched_pod=None, recorded_end=None
+                        )
         for view in views.values():
             if not view.state.active:
                 self._fixed.pop(view.callback_id, None)
@@ -144,7 +148,8 @@ class CallbackStore:
                 )
                 for callback in session.scalars(query):
                     record = by_id[str(callback.id)]
-                    kept: dict[str, Any] = {"attempt": record.attempt}
+                    kept: dict[str, Any] = {**_record_in(callback.data), "attempt": record.attempt}
+                    kept.pop("pod", None)
                     if record.pod:
                         kept["pod"] = record.pod
                     callback.data = {**(callback.data or {}), RECORD_KEY: kept}
@@ -180,6 +185,12 @@ class CallbackStore:
         self._teams.clear()
 
 
+def _record_in(data: Any) -> dict[str, Any]:
+    """Return what this package keeps in a row's ``data``; empty where there is nothing, or no dictionary."""
+    record = data.get(RECORD_KEY) if isinstance(data, dict) else None
+    return record if isinstance(record, dict) else {}
+
+
 def _state(state: str | None, *, ours: bool) -> RowState:
     if not ours:
         return RowState.NOT_OURS
@@ -188,19 +199,19 @@ def _state(state: str | None, *, ours: bool) -> RowState:
     return _ACTIVE.get(state or "", RowState.NOT_OURS)
 
 
-def _row_view(callback_id: str, state: str | None, data: Any, *, ours: bool) -> RowView:
+def _row_view(callback_id: str, state: str | None, data: Any, output: str | None, *, ours: bool) -> RowView:
     found = _state(state, ours=ours)
     if not found.active:
         return RowView(callback_id, found)
-    record = data.get(RECORD_KEY) if isinstance(data, dict) else None
-    record = record if isinstance(record, dict) else {}
-    attempt = record.get("attempt")
-    pod = record.get("pod")
+    record = _record_in(data)
+    attempt, pod, history = record.get("attempt"), record.get("pod"), record.get("history")
     return RowView(
         callback_id,
         found,
         next_attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
         launched_pod=pod if isinstance(pod, str) else None,
+        history=history if isinstance(history, int) else 0,
         dag_id=str(data.get("dag_id") or ""),
         path=str(data.get("path") or ""),
+        recorded_end=output or None,
     )

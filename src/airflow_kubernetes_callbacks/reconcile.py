@@ -68,6 +68,8 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
         return (Release(),) if situation.memory.held or situation.memory.known else ()
     if not row.state.active:
         return _clean_up(situation)
+    if row.recorded_end is not None:
+        return (EmitFailure(row.recorded_end, FailureKind.CANCELLED),)
     live = [pod for pod in situation.pods if not pod.gone]
     if live:
         return _with_pod(situation, settings, _current(live))
@@ -125,6 +127,8 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
         if situation.alive_others is None:
             return ()  # who is alive is not known now; the next full pass knows
         return (Release(),)
+    if _superseded(situation, pod) and pod.outcome.terminal:
+        return (Occupy(),) if pod.deleting else (Occupy(), Delete(pod, "the callback is to run again"))
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
             return (EmitSuccess(),)
@@ -178,6 +182,15 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
 
 
+def _superseded(situation: Situation, pod: PodView) -> bool:
+    """A person had the callback run again after this pod: how it ended does not matter any more.
+
+    That a *next attempt* is recorded is not enough: a pod that was to be replaced because it had not
+    begun may have begun after all.
+    """
+    return situation.row.state is RowState.QUEUED and pod.attempt <= situation.row.history
+
+
 def _let_go(pod: PodView) -> tuple[Action, ...]:
     """Wait for a pod to go that has not begun; our finalizer has no result to keep."""
     if pod.finalizer:
@@ -194,6 +207,8 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     """The pod existed, and the last that was seen of it is known."""
     if not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
         return (Release(),) if situation.alive_others is not None else ()
+    if _superseded(situation, pod):
+        return _relaunch(situation, settings, pod)
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
             return (EmitSuccess(),)

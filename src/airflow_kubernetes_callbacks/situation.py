@@ -36,8 +36,13 @@ class RowView:
     next_attempt: int = 1
     #: The pod of the recorded attempt was created: if it is not to be found, it existed.
     launched_pod: str | None = None
+    #: Pods up to this attempt are history: a person had the callback run again after them.
+    history: int = 0
     dag_id: str = ""
     path: str = ""
+    #: Its end is recorded (a person cancelled it) though the state says otherwise: what core writes
+    #: without looking (an event that was under way, a hand-over) came after it.
+    recorded_end: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

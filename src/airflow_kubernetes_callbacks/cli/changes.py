@@ -29,13 +29,7 @@ def cancel_row(record: CallbackRecord, *, by: str, output: str) -> bool:
     under way in a scheduler, or its hand-over to the executor, can still follow and overwrite the state.
     """
     with create_session(scoped=False) as session:
-        row = _locked(record.id, session)
-        if row is None or row.state not in ACTIVE_STATES:
-            return False
-        kept = {**_kept(row.data), "cancelled": output}
-        done = _update(
-            session, record.id, row.state, state=FAILED, output=output, data={**row.data, RECORD_KEY: kept}
-        )
+        done = _update(session, record.id, ACTIVE_STATES, state=FAILED, output=output)
         if done:
             _log(session, record, CANCELLED_EVENT, by, output)
         return done
@@ -46,13 +40,13 @@ def retry_row(record: CallbackRecord, *, attempt: int, by: str, output: str) -> 
 
     :param attempt: the number of the next launch: beyond that of every pod that exists or existed.
     """
-    kept = {"attempt": attempt, "retried_at": round(time.time(), 3)}
+    kept = {"attempt": attempt, "history": attempt - 1, "retried_at": round(time.time(), 3)}
     with create_session(scoped=False) as session:
         row = _locked(record.id, session)
         if row is None or row.state != record.state:
             return False
         data = {**row.data, RECORD_KEY: kept}
-        done = _update(session, record.id, row.state, state=PENDING, output=None, data=data)
+        done = _update(session, record.id, (row.state,), state=PENDING, output=None, data=data)
         if done:
             _log(session, record, RETRIED_EVENT, by, output)
         return done
@@ -65,22 +59,17 @@ def _locked(callback_id: str, session: Session) -> Any:
     return session.execute(query).one_or_none()
 
 
-def _update(session: Session, callback_id: str, seen_state: str, **values: Any) -> bool:
-    """Change the row if its state is still *seen_state* (sqlite has no row locks)."""
+def _update(session: Session, callback_id: str, only_in: tuple[str, ...], **values: Any) -> bool:
+    """Change the row if it is in one of these states."""
     from airflow.models.callback import Callback
 
     done = session.execute(
         update(Callback)
-        .where(Callback.id == UUID(callback_id), Callback.state == seen_state)
+        .where(Callback.id == UUID(callback_id), Callback.state.in_(only_in))
         .values(**values)
         .execution_options(synchronize_session=False)
     )
     return int(getattr(done, "rowcount", 0)) == 1
-
-
-def _kept(data: Any) -> dict[str, Any]:
-    kept = data.get(RECORD_KEY) if isinstance(data, dict) else None
-    return kept if isinstance(kept, dict) else {}
 
 
 def _log(session: Session, record: CallbackRecord, event: str, by: str, text: str) -> None:
