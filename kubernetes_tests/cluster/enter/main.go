@@ -1,7 +1,8 @@
 // Command enter starts one container: it makes the container's view of the
 // file system and becomes the container's process. With "sweep STATE" it waits
 // for the end of its standard input and then ends every process of the cluster
-// in that folder that is left.
+// in that folder that is left. With "probe FOLDER" it says whether containers can
+// have a file system of their own.
 package main
 
 import (
@@ -24,6 +25,13 @@ func main() {
 		return
 	}
 	runtime.LockOSThread()
+	if len(os.Args) == 3 && os.Args[1] == "probe" {
+		if err := probe(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	err := start()
 	report := os.NewFile(enter.ErrorFD, "error")
 	fmt.Fprint(report, err)

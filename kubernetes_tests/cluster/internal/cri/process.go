@@ -91,8 +91,8 @@ func (c *container) launch(command []string, stdout, stderr *os.File) (*exec.Cmd
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.ExtraFiles = []*os.File{requestRead, reportWrite}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	if c.runtime.namespaces {
-		enterNamespaces(cmd.SysProcAttr)
+	if c.runtime.namespaces != nil {
+		c.runtime.namespaces(cmd.SysProcAttr)
 	}
 	err = c.runtime.spawn(cmd)
 	reportWrite.Close()

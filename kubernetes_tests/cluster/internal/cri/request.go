@@ -21,10 +21,10 @@ const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bi
 func (c *container) request(command []string) enter.Request {
 	request := enter.Request{
 		Args: command, Env: c.environment(), Dir: c.workDir(c.dir),
-		Namespaces: c.runtime.namespaces, Root: filepath.Join(c.dir, "root"),
+		Namespaces: c.runtime.namespaces != nil, Root: filepath.Join(c.dir, "root"),
 	}
 	mounts := c.mounts()
-	if c.runtime.namespaces {
+	if request.Namespaces {
 		for _, m := range mounts {
 			request.Mounts = append(request.Mounts, enter.Mount{Source: m.HostPath, Target: m.ContainerPath, ReadOnly: m.Readonly})
 		}

@@ -30,8 +30,8 @@ type Runtime struct {
 	config *config.Config
 	// spawn starts a child on a thread that lives as long as this process.
 	spawn func(*exec.Cmd) error
-	// namespaces says whether containers get mount namespaces of their own.
-	namespaces bool
+	// namespaces gives containers mount namespaces of their own; nil: they have none.
+	namespaces Namespaces
 
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
@@ -43,7 +43,7 @@ type Runtime struct {
 var _ internalapi.RuntimeService = &Runtime{}
 
 // New returns a runtime without pods.
-func New(c *config.Config, spawn func(*exec.Cmd) error, namespaces bool) *Runtime {
+func New(c *config.Config, spawn func(*exec.Cmd) error, namespaces Namespaces) *Runtime {
 	r := &Runtime{
 		config: c, spawn: spawn, namespaces: namespaces,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},

@@ -49,11 +49,10 @@ func Run(c *config.Config) error {
 		calls <- func() { result <- cmd.Start() }
 		return <-result
 	}
-	namespaces, err := useNamespaces(c)
+	namespaces, err := chooseNamespaces(c)
 	if err != nil {
 		return err
 	}
-	klog.InfoS("Starting the node", "namespaces", namespaces)
 	runtime := cri.New(c, spawn, namespaces)
 	failed := make(chan error, 1)
 	go func() {
@@ -87,17 +86,21 @@ func adoptOrphans() error {
 	return nil
 }
 
-func useNamespaces(c *config.Config) (bool, error) {
-	switch c.Isolation {
-	case "none":
-		return false, nil
-	case "namespaces":
-		if !cri.Namespaces() {
-			return false, fmt.Errorf("isolation is %q, but this machine does not let us make mount namespaces", c.Isolation)
-		}
-		return true, nil
+// chooseNamespaces decides how volumes come to their mount paths.
+func chooseNamespaces(c *config.Config) (cri.Namespaces, error) {
+	if c.Isolation == "none" {
+		return nil, nil
 	}
-	return cri.Namespaces(), nil
+	scratch := c.Path("containers", "probe")
+	defer os.RemoveAll(scratch)
+	namespaces, failures := cri.FindNamespaces(c.Enter, scratch)
+	if namespaces == nil {
+		if c.Isolation == "namespaces" {
+			return nil, fmt.Errorf("this machine allows no mount namespaces: %q", failures)
+		}
+		klog.InfoS("This machine allows no mount namespaces; mount paths are rewritten", "failures", failures)
+	}
+	return namespaces, nil
 }
 
 // serveControl listens on state/node.sock for what the supervisor hands on.
