@@ -171,9 +171,10 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     reason = pod.reason or "Could not start, and Kubernetes gives no reason."
     if _may_have_begun(situation):
         return (EmitFailure(f"The callback may have begun, and its pod did not end well. {reason}"),)
-    if pod.attempt > settings.launch_retries:
+    launches = _launches(situation, pod)
+    if launches > settings.launch_retries:
         return (
-            (EmitFailure(_given_up(reason, pod.attempt), FailureKind.UNSTARTED),)
+            (EmitFailure(_given_up(reason, launches), FailureKind.UNSTARTED),)
             if pod.explained
             else (Explain(pod),)
         )
@@ -189,6 +190,11 @@ def _superseded(situation: Situation, pod: PodView) -> bool:
     begun may have begun after all.
     """
     return situation.row.state is RowState.QUEUED and pod.attempt <= situation.row.history
+
+
+def _launches(situation: Situation, pod: PodView) -> int:
+    """Return how many launches there were, this pod's included; a person's retry begins the count anew."""
+    return max(1, pod.attempt - situation.row.history)
 
 
 def _let_go(pod: PodView) -> tuple[Action, ...]:
@@ -224,15 +230,16 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     if _may_have_begun(situation) or (begun_unseen and not situation.api_owns_running):
         return (EmitFailure(_disappeared(pod), FailureKind.LOST),)
     reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
-    if pod.attempt > settings.launch_retries:
-        return (EmitFailure(_given_up(reason, pod.attempt), FailureKind.UNSTARTED),)
+    launches = _launches(situation, pod)
+    if launches > settings.launch_retries:
+        return (EmitFailure(_given_up(reason, launches), FailureKind.UNSTARTED),)
     return _relaunch(situation, settings, pod)
 
 
 def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     attempt = max(pod.attempt + 1, situation.row.next_attempt)
     ended_at = min(pod.ended_at or situation.now, situation.now)  # by another clock than ours
-    not_before = max(situation.memory.retry_at, ended_at + retry_delay(pod.attempt, settings))
+    not_before = max(situation.memory.retry_at, ended_at + retry_delay(_launches(situation, pod), settings))
     if situation.now < not_before:
         return (Occupy(), RecordAttempt(attempt), LookAgain(not_before))
     return (Occupy(), RecordAttempt(attempt), Launch(attempt))

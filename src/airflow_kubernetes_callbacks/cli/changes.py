@@ -25,8 +25,9 @@ RETRIED_EVENT = "callback retried"
 def cancel_row(record: CallbackRecord, *, by: str, output: str) -> bool:
     """End the callback: FAILED, with *output*; False where it has ended, or gone, meanwhile.
 
-    The mark beside the state is for what core writes without looking: an event of the callback that is
-    under way in a scheduler, or its hand-over to the executor, can still follow and overwrite the state.
+    What core writes without looking can still follow and overwrite the state: an event that is under way
+    in a scheduler, or the hand-over to the executor. It leaves the output alone, and by that the executor
+    knows that the end is recorded (:class:`~airflow_kubernetes_callbacks.situation.RowView`).
     """
     with create_session(scoped=False) as session:
         done = _update(session, record.id, ACTIVE_STATES, state=FAILED, output=output)
