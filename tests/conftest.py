@@ -39,6 +39,16 @@ os.environ.update(
 hypothesis.settings.register_profile("default", deadline=None, derandomize="CI" in os.environ)
 hypothesis.settings.load_profile("default")
 
+# Airflow's environment is set: fixtures that need Airflow can be offered.
+from tests.fakes.fixtures import (  # noqa: E402, F401
+    api_server,
+    executor_names,
+    in_one_process,
+    kube_environment,
+    new_callback,
+    new_scheduler,
+)
+
 #: Filled when the tables are made; the scheduler cannot do without them.
 STANDING_TABLES = frozenset({"alembic_version", "log_template", "slot_pool"})
 

@@ -50,7 +50,9 @@ def seam(owner: Any, name: str, *parameters: str) -> Any:
 
     ``name=`` stands for one with a default, ``*`` before a name for keyword-only, ``**`` for any keywords.
     """
-    where = f"{getattr(owner, '__module__', None) or 'module'}.{getattr(owner, '__qualname__', owner.__name__)}"
+    where = (
+        f"{getattr(owner, '__module__', None) or 'module'}.{getattr(owner, '__qualname__', owner.__name__)}"
+    )
     if not hasattr(owner, name):
         raise SeamMovedError(f"{where} has no {name!r} any more; airflow_kubernetes_callbacks uses it")
     found = inspect.getattr_static(owner, name)
@@ -78,7 +80,9 @@ def refers_to(function: Any, name: str) -> None:
     """Make sure that the function looks *name* up when it is called, not before."""
     code = inspect.unwrap(function).__code__
     if name not in (*code.co_names, *code.co_varnames):
-        raise SeamMovedError(f"{function.__qualname__} does not name {name} any more: it cannot be substituted")
+        raise SeamMovedError(
+            f"{function.__qualname__} does not name {name} any more: it cannot be substituted"
+        )
 
 
 SEAMS = [
@@ -166,7 +170,9 @@ def test_seam_is_where_it_was(owner, name, parameters):
 def test_moved_seam_is_named_with_what_was_expected():
     with pytest.raises(SeamMovedError, match="KubernetesExecutor has no 'teleport' any more"):
         seam(Stock, "teleport")
-    with pytest.raises(SeamMovedError, match=r"_change_state takes \(self, results, \*session=\) now.*expects"):
+    with pytest.raises(
+        SeamMovedError, match=r"_change_state takes \(self, results, \*session=\) now.*expects"
+    ):
         seam(Stock, "_change_state", "self", "outcome")
     with pytest.raises(SeamMovedError, match="Warp"):
         refers_to(Stock.start, "Warp")
@@ -189,7 +195,9 @@ def test_class_is_looked_up_in_the_module_where_it_is_substituted(function, name
     refers_to(function, name)
     assert hasattr(kubernetes_executor_utils, name)
     if function is Stock.start:
-        assert name not in vars(kubernetes_executor), f"{name} is imported at the top of kubernetes_executor now"
+        assert name not in vars(kubernetes_executor), (
+            f"{name} is imported at the top of kubernetes_executor now"
+        )
 
 
 @pytest.mark.parametrize(
@@ -259,7 +267,7 @@ def test_labels_of_the_stock_executor_are_the_ones_that_are_avoided_or_shared():
     assert f'"{STOCK_EXECUTOR_LABEL}=True' in source
     assert OWNER_LABEL in source
     assert DONE_LABEL == kubernetes_executor_utils.POD_EXECUTOR_DONE_KEY
-    assert STOCK_MODULE_PATH == f"{Stock.__module__}.{Stock.__qualname__}"
+    assert f"{Stock.__module__}.{Stock.__qualname__}" == STOCK_MODULE_PATH
 
 
 def test_stock_executor_still_has_no_callbacks_of_its_own():

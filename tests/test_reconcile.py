@@ -195,7 +195,10 @@ API = {"api_owns_running": True}
         case(
             "A8-callback-held-here-is-released-when-live-sibling-has-its-pod",
             situation(
-                QUEUED_ROW, pod(owner=SIBLING), alive_others=OTHERS_ALIVE, memory=Memory(held=True, known=True)
+                QUEUED_ROW,
+                pod(owner=SIBLING),
+                alive_others=OTHERS_ALIVE,
+                memory=Memory(held=True, known=True),
             ),
             Release(),
         ),
@@ -317,10 +320,17 @@ def test_finished_pods_of_active_rows(given, expected):
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        case("running-is-told-once-the-container-runs", situation(QUEUED_ROW, pod(RUNNING)), Occupy(), EmitRunning()),
+        case(
+            "running-is-told-once-the-container-runs",
+            situation(QUEUED_ROW, pod(RUNNING)),
+            Occupy(),
+            EmitRunning(),
+        ),
         case("running-is-not-told-again", situation(RUNNING_ROW, pod(RUNNING)), Occupy()),
         case(
-            "running-is-never-told-where-the-api-owns-it", situation(QUEUED_ROW, pod(RUNNING), **API), Occupy()
+            "running-is-never-told-where-the-api-owns-it",
+            situation(QUEUED_ROW, pod(RUNNING), **API),
+            Occupy(),
         ),
         case("pending-is-not-running", situation(QUEUED_ROW, pod()), Occupy(), LookAgain(NOW - 20 + 300)),
     ],
@@ -430,7 +440,9 @@ def test_running_pods(given, expected):
         case(
             "retry-at-of-memory-is-kept",
             situation(
-                row(next_attempt=2), pod(gone=True, ended_at=NOW - 60), memory=Memory(known=True, retry_at=NOW + 25)
+                row(next_attempt=2),
+                pod(gone=True, ended_at=NOW - 60),
+                memory=Memory(known=True, retry_at=NOW + 25),
             ),
             Occupy(),
             RecordAttempt(2),
@@ -513,7 +525,12 @@ def test_pods_that_are_gone(given, expected):
             situation(RUNNING_ROW, pods_complete=False),
         ),
         case("orphaned-row-is-launched", situation(QUEUED_ROW), Occupy(), Launch(1)),
-        case("orphaned-row-is-launched-by-a-new-scheduler", situation(QUEUED_ROW, memory=Memory()), Occupy(), Launch(1)),
+        case(
+            "orphaned-row-is-launched-by-a-new-scheduler",
+            situation(QUEUED_ROW, memory=Memory()),
+            Occupy(),
+            Launch(1),
+        ),
         case(
             "orphaned-row-goes-on-with-the-recorded-attempt",
             situation(row(next_attempt=3)),
@@ -522,12 +539,16 @@ def test_pods_that_are_gone(given, expected):
         ),
         case(
             "orphaned-row-waits-while-a-live-sibling-may-hold-it",
-            situation(QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 10)),
+            situation(
+                QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 10)
+            ),
             LookAgain(NOW + 20),
         ),
         case(
             "orphaned-row-that-a-live-sibling-does-not-launch-is-launched",
-            situation(QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 30)),
+            situation(
+                QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 30)
+            ),
             Occupy(),
             Launch(1),
         ),
@@ -540,7 +561,11 @@ def test_pods_that_are_gone(given, expected):
             situation(row(next_attempt=2), memory=Memory(known=True, retry_at=NOW + 7)),
             LookAgain(NOW + 7),
         ),
-        case("running-row-without-pod-fails", situation(RUNNING_ROW), lost("disappeared while running", "retry")),
+        case(
+            "running-row-without-pod-fails",
+            situation(RUNNING_ROW),
+            lost("disappeared while running", "retry"),
+        ),
         case(
             "running-row-without-pod-fails-where-the-api-owns-running",
             situation(RUNNING_ROW, **API),
@@ -921,8 +946,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         "no launch and event together": not (launches and set(EVENTS) & set(kinds)),
         "running row is never launched": given.row.state is not RowState.RUNNING or not launches,
         "no running event where the API owns it": not (given.api_owns_running and EmitRunning in kinds),
-        "running event only of a queued row": EmitRunning not in kinds
-        or given.row.state is RowState.QUEUED,
+        "running event only of a queued row": EmitRunning not in kinds or given.row.state is RowState.QUEUED,
         "pods of live siblings are not touched": all(action.pod.owner != SIBLING for action in asked)
         or given.alive_others != OTHERS_ALIVE,
         "pods of others are not touched while it is unknown who is alive": given.alive_others is not None
@@ -942,8 +966,10 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
             action.pod.finalizer for action in asked if isinstance(action, MarkDone)
         ),
         "nothing of another executor or installation is touched": not asked
-        or given.row.state is not RowState.NOT_OURS
-        and (given.row.state is not RowState.ABSENT or given.memory.known),
+        or (
+            given.row.state is not RowState.NOT_OURS
+            and (given.row.state is not RowState.ABSENT or given.memory.known)
+        ),
         "end is told only of a pod of ours": not set(TERMINAL_EVENTS) & set(kinds)
         or not given.pods
         or any(view.owner in ours or view.owner not in (given.alive_others or ()) for view in given.pods),
@@ -957,13 +983,11 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
             or given.memory.held
             or given.alive_others is None
             or bool({*EVENTS, *POD_CHANGES, Explain, Launch, LookAgain} & set(kinds))
-            or given.row.state is RowState.RUNNING
-            and any(view.outcome is RUNNING for view in live)
+            or (given.row.state is RowState.RUNNING and any(view.outcome is RUNNING for view in live))
             or any(view.outcome is RUNNING and given.api_owns_running for view in live)
             or any(view.deleting for view in live)
             or any(view.owner == SIBLING for view in given.pods)
-            or not given.pods
-            and not given.pods_complete
+            or (not given.pods and not given.pods_complete)
         ),
     }
     return [name for name, kept in rules.items() if not kept]
@@ -978,7 +1002,9 @@ def test_invariants_hold_in_every_situation():
         for name in rules_broken(given, actions):
             broken.setdefault(name, given)
     assert count > 100_000
-    assert not broken, "\n\n".join(f"{name}:\n  {given}\n  {decide(given, SETTINGS)}" for name, given in broken.items())
+    assert not broken, "\n\n".join(
+        f"{name}:\n  {given}\n  {decide(given, SETTINGS)}" for name, given in broken.items()
+    )
 
 
 def test_decision_is_the_same_when_asked_again():
