@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.metadata
+import os
 import shutil
 import signal
 import sys
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 DAGS = Path(__file__).with_name("dags")
 DAG_ID = "late_report"
 CALLBACK_SECONDS = 180.0
+#: How long the timeline goes on after the last result: pods are deleted then.
+AFTERMATH_SECONDS = 2.5
 
 #: What the rows have to say for the demo to have worked: state, and a part of the output.
 EXPECTED = {
@@ -107,6 +110,8 @@ class Demo:
         template = cluster.pod_template(
             {"AIRFLOW__CORE__EXECUTION_API_SERVER_URL": self.env.execution_api_url("127.0.0.1")}
         )
+        # Containers of this cluster are processes of whoever runs it; root has to be asked for by name.
+        template["spec"]["securityContext"] = {"runAsUser": os.geteuid()}
         self.env.configure(
             {
                 **cluster.executor_config,
@@ -122,9 +127,12 @@ class Demo:
         :raises WaitTimeoutError: when that takes too long, or a process of Airflow ended.
         """
         end = time.monotonic() + CALLBACK_SECONDS
-        while not watch.done:
+        done_at: float | None = None
+        while done_at is None or time.monotonic() < done_at + AFTERMATH_SECONDS:
             for moment in watch.look():
                 self.screen.moment(moment)
+            if done_at is None and watch.done:
+                done_at = time.monotonic()
             for process in self.env.processes.values():
                 if not process.running:
                     raise WaitTimeoutError(f"{process.name} ended\n{process.tail()}")

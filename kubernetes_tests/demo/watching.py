@@ -44,8 +44,8 @@ class Watch:
 
     @property
     def done(self) -> bool:
-        """Whether every callback has ended and its pod has been dealt with."""
-        return bool(self._seen) and all(one.ended and one.pod is None for one in self.callbacks)
+        """Whether every callback has ended. Pods that failed stay, as they do for tasks."""
+        return bool(self._seen) and all(one.ended for one in self.callbacks)
 
     def look(self) -> Iterator[Moment]:
         """Yield what has happened since the last look."""
