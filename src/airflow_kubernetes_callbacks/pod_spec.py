@@ -253,6 +253,7 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
         limits = (spec.active_deadline_seconds, request.active_deadline_seconds)
         spec.active_deadline_seconds = min(limit for limit in limits if limit is not None)
     known_by = pod_identity(request)
+    pod.metadata.generate_name = None
     _put_identity(pod, known_by.labels, known_by.annotations)
     if request.finalizer:
         pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
