@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 from airflow.models.log import Log
 
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.version_compat import CallbackKey, queued_callbacks_of
+
+#: Airflow 3.3 drops each entry of the audit log on the way to its insert, and the insert then fails, unless
+#: somebody else holds it (``SchedulerJobRunner._process_task_event_logs`` feeds a bulk insert from a generator).
+_NOTES_KEPT = 2000
 
 
 class ExecutorSlots:
@@ -22,6 +27,7 @@ class ExecutorSlots:
     def __init__(self, executor: Any, max_active: int = 0) -> None:
         self._executor = executor
         self._max_active = max_active
+        self._notes: deque[Log] = deque(maxlen=_NOTES_KEPT)
 
     def within_budget(self) -> bool:
         """Tell whether ``max_active_callbacks`` lets one more callback run or wait for its slot."""
@@ -58,6 +64,7 @@ class ExecutorSlots:
         """Have the scheduler write an entry into the audit log of the Dag run."""
         if dag_id:
             entry = Log(event=event, dag_id=dag_id, run_id=run_id or None, extra=text)
+            self._notes.append(entry)
             self._executor._task_event_logs.append(entry)
 
     def report(self, callback_id: str, outcome: CallbackOutcome, info: str | None) -> None:
