@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds, pod_view
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, pod_view
+from airflow_kubernetes_callbacks.pod_status import epoch_seconds
 from airflow_kubernetes_callbacks.reason import COULD_NOT_START, RAN_AND_FAILED
 from tests.pods import (
     CALLBACK_ID,

@@ -10,9 +10,7 @@ the pod leaves that open (its node was lost, its statuses are missing) it counts
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +23,7 @@ from airflow_kubernetes_callbacks.identity import (
     RUN_ID_ANNOTATION,
     callback_id_of,
 )
+from airflow_kubernetes_callbacks.pod_status import epoch_seconds as epoch_seconds
 from airflow_kubernetes_callbacks.reason import (
     failure_reason,
     told_by_callback,
@@ -168,17 +167,6 @@ def _ended_at(pod: Mapping[str, Any], base: BaseStatus, outcome: CallbackOutcome
     return epoch_seconds(base.finished_at) or epoch_seconds(
         pod_status.mapping(pod, "metadata").get("deletionTimestamp")
     )
-
-
-def epoch_seconds(value: object) -> float | None:
-    """Return a Kubernetes time as seconds since the epoch, or None if it is not one."""
-    if not isinstance(value, str):
-        return None
-    try:
-        seconds = datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-    return seconds if math.isfinite(seconds) and "T" in value else None
 
 
 def _text(value: object) -> str:

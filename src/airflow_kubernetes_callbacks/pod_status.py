@@ -13,7 +13,9 @@ Facts about the kubelet that the reading rests on (Kubernetes 1.34 to 1.37):
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.identity import BASE_CONTAINER
@@ -56,6 +58,10 @@ _REJECTIONS = frozenset(
         "ProviderFailed",
     }
 )
+#: Exit codes after SIGKILL and SIGTERM, and how long after the end the kubelet removes the pod.
+_SIGNALLED = (137, 143)
+_REMOVAL_SECONDS = 10
+
 #: Nobody can say what a container did on a node that the cluster lost.
 _NODE_LOST = frozenset({"NodeLost", "DeletionByPodGC", "NodeUnreachable"})
 
@@ -160,6 +166,17 @@ def _exit_code(end: Mapping[str, Any]) -> int | None:
     return code if isinstance(code, int) and not isinstance(code, bool) else None
 
 
+def epoch_seconds(value: object) -> float | None:
+    """Return a Kubernetes time as seconds since the epoch, or None if it is not one."""
+    if not isinstance(value, str):
+        return None
+    try:
+        seconds = datetime.fromisoformat(value).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
+    return seconds if math.isfinite(seconds) and "T" in value else None
+
+
 def disruption(pod: Mapping[str, Any]) -> dict[str, Any]:
     """Return the condition that says that Kubernetes itself took the pod away, or an empty object."""
     return condition(pod, "DisruptionTarget", "True")
@@ -197,12 +214,28 @@ def may_have_begun(pod: Mapping[str, Any], base: BaseStatus) -> bool:
     return bool(mapping(pod, "status").get("startTime"))
 
 
+def ended_by_deletion(pod: Mapping[str, Any], base: BaseStatus) -> bool:
+    """Tell whether the base container seems to have ended because the pod was deleted.
+
+    The deletion time is when the grace period ends; once the container has ended, the kubelet sets it
+    to the present and the grace period to zero.
+    """
+    metadata = mapping(pod, "metadata")
+    deadline, finished = epoch_seconds(metadata.get("deletionTimestamp")), epoch_seconds(base.finished_at)
+    grace = metadata.get("deletionGracePeriodSeconds")
+    if deadline is None or finished is None or not isinstance(grace, int) or disruption(pod):
+        return False
+    if grace > 0:
+        return finished >= deadline - grace
+    return base.exit_code in _SIGNALLED and 0 <= deadline - finished <= _REMOVAL_SECONDS
+
+
 def failed_init(pod: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the status of an init container that ended with an error, if there is one."""
     for status in _init_statuses(pod):
         for state in (mapping(status, "state"), mapping(status, "lastState")):
             end = mapping(state, "terminated")
-            if end and _exit_code(end) != 0:
+            if end and _exit_code(end) != 0 and _end_of_begun(end, status):
                 return {"name": status.get("name"), **end}
     return None
 

@@ -30,6 +30,13 @@ _REPLACEABLE = ("…", "the execution API refused a request", "the callback's pr
 _ORDINARY_END = re.compile(r"container \S+: Error, exit code \d+( \(\w+\))?(:|$)")
 _TERMINATION_MESSAGE_BYTES = 2048
 
+#: The kubelet's words when the image, or the template, runs the callback as root or as a named user.
+_ROOT_REFUSED = re.compile(r"runAsNonRoot|non-root")
+_ROOT_HINT = (
+    "name a user other than root by its number (securityContext.runAsUser) in the pod template, or set "
+    "[kubernetes_callbacks] security_context = none"
+)
+
 
 def could_not_start(text: str) -> str:
     """Return *text* as the reason of a callback that never began."""
@@ -104,7 +111,7 @@ def _event_count(event: Mapping[str, Any]) -> int:
 def waiting_text(pod: Mapping[str, Any]) -> str | None:
     """Return why the pod still waits, if it says so."""
     text = pod_status.waiting(pod).text
-    return presentable(text) if text else None
+    return presentable(_with_hint(text)) if text else None
 
 
 def unstarted_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool = False) -> str:
@@ -121,7 +128,7 @@ def unstarted_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool 
             )
         )
     elif waits := pod_status.waiting(pod).text:
-        parts.append(waits)
+        parts.append(_with_hint(waits))
     parts.extend(_pod_level(pod, already=" ".join(parts)))
     if deleted and not parts:
         parts.append("the pod was deleted before its container began")
@@ -147,6 +154,8 @@ def failure_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool = 
     if not base.ended:
         parts.append(_unfinished(pod, base, deleted))
     parts.extend(_pod_level(pod, already=" ".join(parts)))
+    if base.ended and pod_status.ended_by_deletion(pod, base):
+        parts.append("the pod was deleted while the callback was running")
     return ran_and_failed("; ".join(parts))
 
 
@@ -186,6 +195,10 @@ def _pod_level(pod: Mapping[str, Any], *, already: str) -> Iterator[str]:
             continue
         already += told
         yield ": ".join(part for part in (word, message) if part)
+
+
+def _with_hint(text: str) -> str:
+    return f"{text} [{_ROOT_HINT}]" if _ROOT_REFUSED.search(text) else text
 
 
 def _end_text(end: Mapping[str, Any]) -> str:
