@@ -157,6 +157,7 @@ API = {"api_owns_running": True}
             case(
                 f"A2-{outcome.value}-pod-of-dead-scheduler-is-adopted",
                 situation(QUEUED_ROW, pod(outcome, owner=DEAD)),
+                *(() if outcome.terminal else (Occupy(),)),
                 Adopt(pod(outcome, owner=DEAD)),
             )
             for outcome in CallbackOutcome
@@ -165,6 +166,7 @@ API = {"api_owns_running": True}
             case(
                 f"A2-{outcome.value}-pod-of-dead-scheduler-is-adopted-for-running-row",
                 situation(RUNNING_ROW, pod(outcome, owner=DEAD), alive_others=OTHERS_ALIVE),
+                *(() if outcome.terminal else (Occupy(),)),
                 Adopt(pod(outcome, owner=DEAD)),
             )
             for outcome in CallbackOutcome
@@ -172,11 +174,13 @@ API = {"api_owns_running": True}
         case(
             "A2-pod-that-is-being-deleted-is-adopted-too",
             situation(QUEUED_ROW, pod(owner=DEAD, deleting=True)),
+            Occupy(),
             Adopt(pod(owner=DEAD, deleting=True)),
         ),
         case(
             "A2-pod-without-owner-label-is-adopted",
             situation(QUEUED_ROW, pod(owner="")),
+            Occupy(),
             Adopt(pod(owner="")),
         ),
         *(
@@ -215,6 +219,7 @@ API = {"api_owns_running": True}
         case(
             "A13-pending-pod-of-dead-scheduler-is-adopted-and-no-second-one-made",
             situation(QUEUED_ROW, pod(owner=DEAD), memory=Memory()),
+            Occupy(),
             Adopt(pod(owner=DEAD)),
         ),
         case(
@@ -247,6 +252,7 @@ API = {"api_owns_running": True}
         case(
             "A22-pod-is-found-by-callback-id-whoever-owned-it",
             situation(QUEUED_ROW, pod(RUNNING, owner="some other value")),
+            Occupy(),
             Adopt(pod(RUNNING, owner="some other value")),
         ),
     ],
@@ -524,17 +530,15 @@ def test_pods_that_are_gone(given, expected):
             "absence-that-no-list-confirms-means-nothing-for-running-row",
             situation(RUNNING_ROW, pods_complete=False),
         ),
-        case("orphaned-row-is-launched", situation(QUEUED_ROW), Occupy(), Launch(1)),
+        case("orphaned-row-is-launched", situation(QUEUED_ROW), Launch(1)),
         case(
             "orphaned-row-is-launched-by-a-new-scheduler",
             situation(QUEUED_ROW, memory=Memory()),
-            Occupy(),
             Launch(1),
         ),
         case(
             "orphaned-row-goes-on-with-the-recorded-attempt",
             situation(row(next_attempt=3)),
-            Occupy(),
             Launch(3),
         ),
         case(
@@ -549,7 +553,6 @@ def test_pods_that_are_gone(given, expected):
             situation(
                 QUEUED_ROW, alive_others=OTHERS_ALIVE, memory=Memory(known=True, orphaned_since=NOW - 30)
             ),
-            Occupy(),
             Launch(1),
         ),
         case(
@@ -584,7 +587,6 @@ def test_pods_that_are_gone(given, expected):
         case(
             "pod-that-was-created-and-nobody-saw-end-has-not-begun-if-the-api-would-know",
             situation(row(launched_pod="airflow/callback-x-1"), **API),
-            Occupy(),
             Launch(1),
         ),
         case(
@@ -955,7 +957,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         "adopted are only pods of others": all(
             action.pod.owner != ME for action in asked if isinstance(action, Adopt)
         ),
-        "adoption comes alone": Adopt not in kinds or len(actions) == 1,
+        "adoption decides nothing else": Adopt not in kinds or set(kinds) <= {Adopt, Occupy},
         "a pod that began goes only when its row is over": not active
         or not any(action.pod.started_at for action in asked if isinstance(action, (Delete, MarkDone))),
         "a pod goes before its row is over only if it does not start": not active

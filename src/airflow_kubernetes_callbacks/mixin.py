@@ -128,6 +128,11 @@ class CallbackPodsMixin(_Base):
             del self._parked[callback_id]
             callbacks.submit(callback_id, None)
 
+    def _adopt_completed_pods(self, kube_client: Any) -> None:
+        """Adopt completed pods of tasks; an API server that does not answer does not end the scheduler."""
+        with self._contained("the adoption of completed task pods"):
+            super()._adopt_completed_pods(kube_client)
+
     def _change_state(self, results: Any, **kwargs: Any) -> None:
         """Take a result: a callback's is news for the controller, any other is the parent's."""
         if not isinstance(results.key, CallbackKey):

@@ -123,7 +123,7 @@ def _clean_up(situation: Situation) -> tuple[Action, ...]:
 def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     if not _mine(situation, pod):
         if _owner_is_gone(situation, pod):
-            return (Adopt(pod),)
+            return (Adopt(pod),) if pod.outcome.terminal else (Occupy(), Adopt(pod))
         if situation.alive_others is None:
             return ()  # who is alive is not known now; the next full pass knows
         return (Release(),)
@@ -299,4 +299,4 @@ def _orphaned_row(situation: Situation, settings: CallbackSettings) -> tuple[Act
         since = memory.orphaned_since if memory.orphaned_since is not None else now
         if now < since + settings.reconcile_interval:
             return (LookAgain(since + settings.reconcile_interval),)
-    return (Occupy(), Launch(situation.row.next_attempt))
+    return (Launch(situation.row.next_attempt),)  # it has no slot yet: it waits for one like any other
