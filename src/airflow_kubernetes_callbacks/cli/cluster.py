@@ -117,9 +117,9 @@ class Cluster(PodClient):
         """Delete the Secret, and no other of its name; False where it is gone already."""
         body = {"preconditions": {"uid": secret.uid}}
         try:
-            self._core.delete_namespaced_secret(
-                secret.name, secret.namespace, body=body, **self._args
-            ).release_conn()
+            _document(
+                self._core.delete_namespaced_secret(secret.name, secret.namespace, body=body, **self._args)
+            )
         except Exception as error:
             if classify(error).answer is ApiAnswer.NOT_FOUND:
                 return False
@@ -171,10 +171,8 @@ class Cluster(PodClient):
     def try_to_create(self, namespace: str, body: Mapping[str, Any]) -> list[str]:
         """Have the API server judge the pod without creating it; return what it warns of."""
         response = self._core.create_namespaced_pod(namespace, body, dry_run="All", **self._args)
-        try:
-            warnings = response.headers.getlist("Warning")
-        finally:
-            response.release_conn()
+        warnings = response.headers.getlist("Warning")
+        _document(response)
         # 299 - "would violate PodSecurity ..."
         return [text.partition(" - ")[2].strip('"') or text for text in warnings]
 
@@ -220,11 +218,7 @@ class Cluster(PodClient):
         response = api.create_self_subject_access_review(
             {"spec": {"resourceAttributes": attributes}}, **self._args
         )
-        try:
-            answer = json.loads(response.data)
-        finally:
-            response.release_conn()
-        return bool((answer.get("status") or {}).get("allowed"))
+        return bool((_document(response).get("status") or {}).get("allowed"))
 
     def _get(
         self, path: str, query: list[tuple[str, Any]], *, accept: str = "application/json"
@@ -240,11 +234,16 @@ class Cluster(PodClient):
             _return_http_data_only=True,
             _request_timeout=self._args["_request_timeout"],
         )
-        try:
-            document = json.loads(response.data)
-        finally:
-            response.release_conn()
-        return (document if isinstance(document, dict) else {}), response.headers
+        return _document(response), response.headers
+
+
+def _document(response: Any) -> dict[str, Any]:
+    """Return the answer's JSON object; read to its end, so that the connection can be used again."""
+    try:
+        document = json.loads(response.data)
+    finally:
+        response.release_conn()
+    return document if isinstance(document, dict) else {}
 
 
 def _uuid(value: Any) -> str | None:

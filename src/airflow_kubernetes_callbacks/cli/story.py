@@ -138,11 +138,14 @@ def _event_time(event: Mapping[str, Any]) -> float | None:
 
 
 def _in_order(steps: Iterable[Step], told: Iterable[Step]) -> list[Step]:
-    """Return all steps by time; one without a time stands after the one before it in *steps*."""
+    """Return all steps by time.
+
+    *steps* keep their order: some have no time, and those that Kubernetes tells are cut to whole seconds.
+    """
     placed: list[tuple[float, int, Step]] = []
     latest = 0.0
     for step in steps:
-        latest = step.at if step.at is not None else latest
+        latest = max(latest, step.at or 0.0)
         placed.append((latest, len(placed), step))
     last = max((at for at, _, step in placed if step.at is not None), default=0.0)
     for step in told:
