@@ -39,6 +39,7 @@ TERMINAL = frozenset({"success", "failed"})
 #: Nothing here waits for Airflow's usual intervals; each value is what a test may count on.
 QUICK = {
     "core.executor": OURS,
+    "core.test_connection": "Enabled",
     "scheduler.scheduler_idle_sleep_time": 0.2,
     "scheduler.scheduler_heartbeat_sec": 1,
     "scheduler.scheduler_health_check_threshold": 5,
@@ -251,6 +252,7 @@ class Scenario:
         for id, state, output, data in found:
             canonical = str(uuid.UUID(str(id)))
             decoded = json.loads(data) if isinstance(data, str) else data
+            decoded = decoded.get("__var", decoded)  # as Airflow stores a dictionary
             rows[canonical] = CallbackRow(canonical, state, output, decoded)
         return rows
 
@@ -286,16 +288,21 @@ class Scenario:
         pattern = rf"Received executor event with state (\S+) for callback {callback.id}"
         return [state.rpartition(".")[2].lower() for state in re.findall(pattern, self.scheduler_logs())]
 
-    def wait_for_no_pod(self, callback: MissedDeadline, timeout: float = 60.0) -> None:
-        """Wait until the callback has neither a pod nor a Secret any more."""
+    def wait_for_clean_up(self, callback: MissedDeadline, timeout: float = 60.0) -> None:
+        """Wait until the pod of an ended callback is dealt with: labelled done if it failed, else gone.
+
+        That is what Airflow does with the pods of tasks where nobody asks for something else.
+        """
 
         def look() -> bool:
-            secrets = [secret["metadata"]["name"] for secret in self.namespace.secrets()]
-            return self.namespace.pod_of(callback.id) is None and not any(
-                callback.id in name for name in secrets
-            )
+            pod = self.namespace.pod_of(callback.id)
+            if pod is None:
+                secrets = [secret["metadata"]["name"] for secret in self.namespace.secrets()]
+                return not any(callback.id in name for name in secrets)
+            done = pod["metadata"]["labels"].get("airflow_executor_done") == "True"
+            return done and pod["status"]["phase"] == "Failed"
 
-        wait_for(f"{callback} has no pod", look, timeout, otherwise=self.describe)
+        wait_for(f"{callback} is cleaned up", look, timeout, otherwise=self.describe)
 
     def wait_for_no_pods(self, timeout: float = 60.0) -> None:
         """Wait until no callback pod and no Secret of one is left in the namespace."""
