@@ -193,20 +193,25 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave Airflow's UI and the cluster up")
     arguments = parser.parse_args()
+    # Also where it was started with Ctrl-C ignored, as a job in the background is.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _exit_on_signal)
 
     screen = Screen()
     folder = Path(tempfile.mkdtemp(prefix="airflow-kubernetes-callbacks-demo-"))
-    status = 1
+    keep_logs = False
     try:
         status = run(screen, folder, keep=arguments.keep)
+        keep_logs = status != 0
     except KeyboardInterrupt:
         screen.console.print("\nEnded; nothing is left running.")
         status = 0 if arguments.keep else 130
-        shutil.rmtree(folder, ignore_errors=True)
-    else:
-        if status:
+    except Exception:
+        keep_logs = True
+        raise
+    finally:
+        if keep_logs:
             screen.say(f"Logs: {folder}/airflow/processes, {folder}/cluster/logs")
         else:
             shutil.rmtree(folder, ignore_errors=True)
