@@ -32,6 +32,7 @@ class Cluster:
     :param host: address on which Airflow and the ledger of this run listen.
     :param host_from_pods: address at which pods reach them.
     :param environment: what the image does not know by itself.
+    :param pod_security_context: what pods need to be allowed to start here.
     :param local: the launcher, for what only a local cluster can do to itself.
     """
 
@@ -43,6 +44,7 @@ class Cluster:
     host: str
     host_from_pods: str
     environment: dict[str, str] = field(default_factory=dict)
+    pod_security_context: dict[str, Any] = field(default_factory=dict)
     local: LocalCluster | None = None
 
     @functools.cached_property
@@ -74,6 +76,7 @@ class Cluster:
             "metadata": {"name": "placeholder"},
             "spec": {
                 "restartPolicy": "Never",
+                "securityContext": self.pod_security_context,
                 "terminationGracePeriodSeconds": 5,
                 "containers": [
                     {

@@ -51,5 +51,7 @@ def local_cluster(work: Path) -> Iterator[Cluster]:
             image_pull_policy="IfNotPresent",
             host="127.0.0.1",
             host_from_pods="127.0.0.1",
+            # containers are processes of this user, and where that is root the kubelet has to be told
+            pod_security_context={"runAsNonRoot": False},
             local=cluster,
         )

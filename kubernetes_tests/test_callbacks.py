@@ -26,7 +26,7 @@ def ended(scenario: Scenario, callback: MissedDeadline, state: str, airflow: tup
     assert events.count(state) == 1
     # 3.3: the executor reports that the container runs; later the pod itself does.
     assert events[:-1] in ([], ["running"] if airflow < (3, 4) else [])
-    scenario.wait_for_no_pod(callback)
+    scenario.wait_for_clean_up(callback)
     return row.output or ""
 
 
@@ -152,7 +152,7 @@ def test_tasks_and_callbacks_run_side_by_side(
     running.wait_for_run(run)
     for callback in (*good, *bad):
         assert running.ledger.runs(callback.key) == 1
-        running.wait_for_no_pod(callback)
+        running.wait_for_clean_up(callback)
 
 
 def test_fifty_callbacks_at_once(running: Scenario) -> None:
@@ -162,4 +162,4 @@ def test_fifty_callbacks_at_once(running: Scenario) -> None:
         assert running.ledger.runs(callback.key) == 1
         assert running.events(callback)[-1] == "success"
     for callback in callbacks:
-        running.wait_for_no_pod(callback)
+        running.wait_for_clean_up(callback)

@@ -72,7 +72,8 @@ def test_service_account_may_do_what_its_role_says(
     with pytest.raises(ApiException) as raised:
         service_account.list_namespaced_pod(namespace.name)
     assert raised.value.status == 403
-    assert f'"system:serviceaccount:{namespace.name}:worker" cannot list resource "pods"' in raised.value.body
+    message = json.loads(raised.value.body)["message"]
+    assert f'"system:serviceaccount:{namespace.name}:worker" cannot list resource "pods"' in message
 
     rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
     rbac.create_namespaced_role(namespace.name, {"metadata": {"name": "lister"}, "rules": rules})

@@ -22,8 +22,8 @@ def test_callback_names_ours_beside_a_default_local_executor(scenario: Scenario)
     (row,) = scenario.wait_for_state(failing, "failed")
     assert "ValueError: the webhook refused the alert" in (row.output or "")
     scenario.wait_for_run(run)
-    scenario.wait_for_no_pods()
     for callback in (*in_a_pod, failing, *on_the_default):
+        scenario.wait_for_clean_up(callback)
         assert scenario.ledger.runs(callback.key) == 1
 
     launched = {callback.id for callback in (*in_a_pod, failing)}

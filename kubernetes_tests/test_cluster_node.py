@@ -1,0 +1,137 @@
+"""What happens to pods when something happens to the cluster: the node, its memory, the API server."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from kubernetes import watch
+
+from kubernetes_tests.cluster.pods import container, pod, terminated, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubernetes_tests.cluster.launcher import LocalCluster
+    from kubernetes_tests.cluster.pods import Json, Namespace
+
+pytest_plugins = ["kubernetes_tests.cluster.fixtures"]
+
+LONG = "sleep 300"
+
+
+@pytest.fixture
+def losable(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The cluster, with its node and its API server back at the end."""
+    yield local_cluster
+    local_cluster.start_apiserver()
+    local_cluster.restore_node()
+
+
+def _ready(namespace: Namespace) -> str:
+    (node,) = namespace.core.list_node().items
+    status: str = next(condition.status for condition in node.status.conditions if condition.type == "Ready")
+    return status
+
+
+def test_pods_of_a_lost_node_are_given_up_and_go_when_it_is_back(namespace: Namespace, losable: LocalCluster) -> None:
+    namespace.create(pod("lost", container("base", LONG)))
+    namespace.wait_for_phase("lost", "Running")
+    losable.lose_node()
+    until("the node is not ready", lambda: _ready(namespace) == "Unknown")
+    # Nobody is there who could say that the pod has ended.
+    deleted = namespace.wait("lost", lambda pod: pod["metadata"].get("deletionTimestamp"))
+    assert deleted["status"]["phase"] == "Running"
+    conditions = {condition["type"]: condition for condition in deleted["status"]["conditions"]}
+    assert conditions["Ready"]["status"] == "False"
+    assert conditions["DisruptionTarget"]["reason"] == "DeletionByTaintManager"
+    losable.restore_node()
+    namespace.wait_until_gone("lost")
+
+
+def test_pod_of_a_node_that_restarts_fails_and_is_not_run_again(namespace: Namespace, losable: LocalCluster) -> None:
+    namespace.create(pod("reboot", container("base", f"echo started; {LONG}")))
+    namespace.wait("reboot", lambda _: "started" in namespace.log("reboot"))
+    losable.lose_node()
+    losable.restore_node()
+    ended = namespace.wait_for_end("reboot")
+    assert ended["status"]["phase"] == "Failed"
+    assert terminated(ended)["exitCode"] == 255
+    assert terminated(ended)["reason"] == "Unknown"
+    assert namespace.log("reboot").split() == ["started"]
+
+
+def test_forced_deletion_works_while_the_node_is_lost(namespace: Namespace, losable: LocalCluster) -> None:
+    namespace.create(pod("stuck", container("base", LONG)))
+    namespace.wait_for_phase("stuck", "Running")
+    losable.lose_node()
+    namespace.delete("stuck")
+    time.sleep(1)
+    assert namespace.pod("stuck") is not None
+    namespace.delete("stuck", 0)
+    namespace.wait_until_gone("stuck", 2)
+
+
+def test_pod_created_while_the_node_is_lost_runs_when_it_is_back(namespace: Namespace, losable: LocalCluster) -> None:
+    losable.lose_node()
+    namespace.create(pod("waits", container("base", "exit 0")))
+    time.sleep(1)
+    assert (namespace.pod("waits") or {})["status"]["phase"] == "Pending"
+    losable.restore_node()
+    assert namespace.wait_for_end("waits")["status"]["phase"] == "Succeeded"
+
+
+def test_evicted_pod_fails_and_others_stay(namespace: Namespace, local_cluster: LocalCluster) -> None:
+    requests = {"requests": {"memory": "1Mi"}}
+    namespace.create(pod("victim", container("base", LONG, resources=requests)))
+    namespace.create(pod("bystander", container("base", LONG)))
+    namespace.wait_for_phase("victim", "Running")
+    namespace.wait_for_phase("bystander", "Running")
+    local_cluster.evict(namespace.name, "victim")
+    evicted = namespace.wait_for_end("victim", 40)
+    assert evicted["status"]["phase"] == "Failed"
+    assert evicted["status"]["reason"] == "Evicted"
+    assert evicted["status"]["message"].startswith("The node was low on resource: memory.")
+    assert (namespace.pod("bystander") or {})["status"]["phase"] == "Running"
+    namespace.wait_for_event("victim", "Evicted")
+    until("the node takes pods again", lambda: not namespace.core.list_node().items[0].spec.taints)
+
+
+def test_containers_outlive_the_api_server(namespace: Namespace, losable: LocalCluster) -> None:
+    namespace.create(pod("lasting", container("base", "sleep 4; echo end")))
+    namespace.wait_for_phase("lasting", "Running")
+    losable.restart_apiserver()
+    ended = namespace.wait_for_end("lasting")
+    assert terminated(ended)["exitCode"] == 0
+    assert namespace.log("lasting") == "end\n"
+
+
+def test_watch_breaks_with_the_api_server_and_can_be_resumed(namespace: Namespace, losable: LocalCluster) -> None:
+    namespace.create(pod("seen", container("base", LONG)))
+    namespace.wait_for_phase("seen", "Running")
+    version = namespace.core.list_namespaced_pod(namespace.name).metadata.resource_version
+    broken = threading.Event()
+
+    def follow() -> None:
+        try:
+            for _ in watch.Watch().stream(namespace.core.list_namespaced_pod, namespace.name, resource_version=version):
+                pass
+        except OSError as error:
+            assert error  # noqa: PT017
+        except Exception as error:  # noqa: BLE001 - urllib3's errors, by its version
+            assert "Connection" in repr(error) or "Protocol" in repr(error)  # noqa: PT017
+        broken.set()
+
+    threading.Thread(target=follow, daemon=True).start()
+    time.sleep(0.5)
+    losable.stop_apiserver()
+    assert broken.wait(10)
+    losable.start_apiserver()
+    namespace.delete("seen", 0)
+    stream = watch.Watch().stream(
+        namespace.core.list_namespaced_pod, namespace.name, resource_version=version, timeout_seconds=10
+    )
+    deleted: Json = next(event for event in stream if event["type"] == "DELETED")
+    assert deleted["raw_object"]["metadata"]["name"] == "seen"
