@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+import sys
+from typing import TYPE_CHECKING, Any, cast
 
 from airflow.cli.cli_config import (
     ARG_OUTPUT,
@@ -15,12 +16,28 @@ from airflow.cli.cli_config import (
     positive_int,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _COUNT, _SECONDS = (cast("Any", positive_int)(allow_zero=allowed) for allowed in (False, True))
 
 
 def _arg(*flags: str, **options: Any) -> Arg:
     argument: Arg = cast("Any", Arg)(flags, **options)
     return argument
+
+
+def _command(name: str) -> Callable[[Any], Any]:
+    """Return the command of that module and function; older Airflow than 3.3 has nothing for it to work on."""
+
+    def run(args: Any) -> Any:
+        from airflow_kubernetes_callbacks.version_compat import SUPPORTS_EXECUTOR_CALLBACKS
+
+        if not SUPPORTS_EXECUTOR_CALLBACKS:
+            sys.exit("Airflow 3.3 or newer is needed: older ones have no executor callbacks.")
+        return lazy_load_command(f"airflow_kubernetes_callbacks.cli.{name}")(args)
+
+    return run
 
 
 _STATUSES = """
@@ -90,7 +107,7 @@ COMMANDS = (
         name="list",
         help="List callbacks with their pods; stuck ones are marked",
         description="Lists the callbacks that go to executors of this package, with their pods." + _STATUSES,
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.list_command.list_callbacks"),
+        func=_command("list_command.list_callbacks"),
         args=(
             ARG_STATE,
             ARG_DAG_ID,
@@ -111,7 +128,7 @@ COMMANDS = (
             "Shows the row, the deadline, the pods and a timeline from the deadline to the recorded result, with "
             "Kubernetes' events and Airflow's audit log in it." + _STATUSES
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.show_command.show_callback"),
+        func=_command("show_command.show_callback"),
         args=(ARG_ID, ARG_OUTPUT, ARG_VERBOSE),
     ),
     ActionCommand(
@@ -121,7 +138,7 @@ COMMANDS = (
             "Prints the log of the callback's pod; when the pod is gone, the log that was kept in the log folder "
             "or in remote storage." + _STATUSES
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.logs_command.print_logs"),
+        func=_command("logs_command.print_logs"),
         args=(ARG_ID, ARG_FOLLOW, ARG_TAIL, ARG_CONTAINER, ARG_RAW, ARG_VERBOSE),
     ),
     ActionCommand(
@@ -132,7 +149,7 @@ COMMANDS = (
             "now, template, rules and pod_mutation_hook included. The workload, which holds the token and the "
             "kwargs, is never printed." + _STATUSES
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.pod_command.print_pod"),
+        func=_command("pod_command.print_pod"),
         args=(ARG_ID, ARG_RENDER, ARG_POD_OUTPUT, ARG_VERBOSE),
     ),
     ActionCommand(
@@ -143,7 +160,7 @@ COMMANDS = (
             "sees it at its next look: a callback that waits is not launched, the pod of one that runs is "
             "deleted with its grace period." + _STATUSES
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.cancel_command.cancel_callbacks"),
+        func=_command("cancel_command.cancel_callbacks"),
         args=(ARG_IDS, ARG_REASON, ARG_DRY_RUN, ARG_OUTPUT, ARG_VERBOSE),
     ),
     ActionCommand(
@@ -153,7 +170,7 @@ COMMANDS = (
             "Hands callbacks out again that have failed (with --force: succeeded), or whose pod is gone while "
             "their row says that they run. Asks first if one may have run already." + _STATUSES
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.retry_command.retry_callbacks"),
+        func=_command("retry_command.retry_callbacks"),
         args=(ARG_IDS, ARG_FORCE, ARG_WAIT, ARG_YES, ARG_DRY_RUN, ARG_OUTPUT, ARG_VERBOSE),
     ),
     ActionCommand(
@@ -164,7 +181,7 @@ COMMANDS = (
             "more, and payload Secrets without a pod. Pods that the deployment keeps on purpose "
             "(delete_worker_pods = False) count as leftovers too." + _STATUSES
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.gc_command.collect_garbage"),
+        func=_command("gc_command.collect_garbage"),
         args=(ARG_LEFT_FOR, ARG_YES, ARG_DRY_RUN, ARG_OUTPUT, ARG_VERBOSE),
     ),
     ActionCommand(
@@ -175,7 +192,7 @@ COMMANDS = (
             "admission (a trial creation that creates nothing), clocks and tokens. Run it where the scheduler "
             "runs, with its service account. Exit status: 0 if nothing is wrong (there may be warnings), else 1."
         ),
-        func=lazy_load_command("airflow_kubernetes_callbacks.cli.check_command.check"),
+        func=_command("check_command.check"),
         args=(ARG_OUTPUT, ARG_VERBOSE),
     ),
     ActionCommand(

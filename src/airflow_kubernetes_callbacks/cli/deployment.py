@@ -18,11 +18,9 @@ from airflow_kubernetes_callbacks.cli.model import PodFacts, by_callback
 from airflow_kubernetes_callbacks.cli.overview import Surroundings
 from airflow_kubernetes_callbacks.cli.rows import CallbackRows
 from airflow_kubernetes_callbacks.errors import CallbackPodsError
-from airflow_kubernetes_callbacks.executor import CallbackPodsMixin
 from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
 from airflow_kubernetes_callbacks.rules import load_rules
 from airflow_kubernetes_callbacks.settings import load_settings
-from airflow_kubernetes_callbacks.version_compat import SUPPORTS_EXECUTOR_CALLBACKS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -89,8 +87,8 @@ class Deployment:
     """
 
     def __init__(self) -> None:
-        if not SUPPORTS_EXECUTOR_CALLBACKS:
-            raise NotConfiguredError("Airflow 3.3 or newer is needed: older ones have no executor callbacks.")
+        from airflow_kubernetes_callbacks.mixin import CallbackPodsMixin
+
         names = ExecutorLoader.get_executor_names(validate_teams=False)
         self.entries = [ExecutorEntry(name.module_path, name.alias, name.team_name) for name in names]
         self.own = [
