@@ -51,6 +51,8 @@ DEFAULTS = {
     "payload_delivery": "auto",
     "connections_and_variables": True,
     "max_active_callbacks": 0,
+    "save_logs": True,
+    "log_limit_bytes": 1048576,
 }
 
 
