@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from airflow_kubernetes_callbacks.outcome import PodView
 
-#: Pods of one callback that are remembered, dead ones included.
+#: Pods of one callback that are remembered, gone ones included; live ones and late attempts before others.
 _PODS_PER_CALLBACK = 4
 
 
@@ -47,7 +47,7 @@ class Track:
 def _newer(view: PodView, known: PodView) -> bool:
     """Tell whether *view* is not older than *known*, two looks at one pod."""
     if known.gone or view.gone:
-        return view.gone and not known.gone
+        return view.gone and (not known.gone or (view.explained and not known.explained))
     if view.resource_version.isdecimal() and known.resource_version.isdecimal():
         return int(view.resource_version) >= int(known.resource_version)
     return True
@@ -104,8 +104,12 @@ class CallbackCache:
             # Names are unique: where a newer pod has it, the old one of that name is gone.
             replaced = other.name == view.name and other.namespace == view.namespace and not other.gone
             others.append(dataclasses.replace(other, gone=True) if replaced else other)
-        self._pods[view.callback_id] = (*others, view)[-_PODS_PER_CALLBACK:]
-        self._seen_at[view.uid] = seen_at
+        if len(others) >= _PODS_PER_CALLBACK:
+            least = min(others, key=lambda other: (not other.gone, other.attempt))
+            others.remove(least)
+            self._seen_at.pop(least.uid, None)
+        self._pods[view.callback_id] = (*others, view)
+        self._seen_at[view.uid] = max(seen_at, self._seen_at.get(view.uid, seen_at))
         self.mark_dirty(view.callback_id)
         return True
 

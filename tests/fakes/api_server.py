@@ -60,6 +60,8 @@ class FakeApiServer:
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.logs: dict[str, bytes] = {}
+        #: Quiet watches that ask for bookmarks get them.
+        self.bookmarks = False
         self.allowed: Callable[[str, str, str | None], bool] = lambda verb, resource, namespace: True
         self.stopping = threading.Event()
         self._http = _Server(("127.0.0.1", 0), _Handler)
@@ -304,14 +306,21 @@ class _Handler(BaseHTTPRequestHandler):
         version = int(since)
         if since == "0":
             present, version = store.select(selection)
-        return self._stream(self._events(selection, present, version))
+        bookmarks = self.server.api.bookmarks and query.get("allowWatchBookmarks") == "True"
+        return self._stream(self._events(selection, present, version, bookmarks))
 
-    def _events(self, selection: Selection, present: list[dict[str, Any]], version: int) -> Any:
+    def _events(
+        self, selection: Selection, present: list[dict[str, Any]], version: int, bookmarks: bool
+    ) -> Any:
         for document in present:
             yield "ADDED", document
         store = self.server.api.store
         try:
-            yield from store.changes(selection, version, self.server.api.stopping.is_set, _TICK)
+            for change in store.changes(selection, version, self.server.api.stopping.is_set, _TICK):
+                if change is None and bookmarks:
+                    yield "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(store.version)}}
+                else:
+                    yield change
         except ApiStatusError as error:
             yield "ERROR", error.document()
 
