@@ -67,7 +67,7 @@ test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMA
 	$(PYTEST) kubernetes_tests --cluster kind $(ARGS)
 
 ##@ Check
-.PHONY: lint format types imports news wheel check
+.PHONY: lint format types imports news docs wheel check
 check: lint types imports ## Lint, types and import contract
 
 lint: .venv/tools/.ready ## Style and likely mistakes (ruff)
@@ -87,6 +87,9 @@ imports: .venv/tools/.ready ## Which module may import which (import-linter)
 news: .venv/tools/.ready ## A change that users see has a newsfragment
 	$(TOOLS)/towncrier check --compare-with $(or $(BASE),origin/main)
 
+docs: .venv/docs/.ready ## The documentation site, in docs/_build/html; a warning is an error
+	.venv/docs/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html $(ARGS)
+
 wheel: $(UV) ## The package, in dist/
 	rm -rf dist
 	$(UV) build --quiet --build-constraints constraints/tools.txt
@@ -103,7 +106,7 @@ print-uv: $(UV)
 	@echo $(UV)
 
 clean: ## Environments and build results of this checkout
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv dist build docs/_build docs/_generated .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -115,6 +118,9 @@ $(UV):
 
 .venv/tools/.ready: constraints/tools.txt pyproject.toml | $(UV)
 	@UV=$(UV) dev/make-env .venv/tools $(PYTHON) constraints/tools.txt --group tools
+
+.venv/docs/.ready: constraints/docs.txt pyproject.toml | $(UV)
+	@UV=$(UV) dev/make-env .venv/docs $(PYTHON) constraints/docs.txt --group docs
 
 .venv/newer/.ready: constraints/airflow-$(lastword $(AIRFLOWS)).txt pyproject.toml | $(UV)
 	@UV=$(UV) dev/make-env .venv/newer $(NEWER_PYTHON) $< apache-airflow==$(lastword $(AIRFLOWS)) --editable . --group test
