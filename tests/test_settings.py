@@ -65,7 +65,7 @@ def test_defaults_of_options_and_of_dataclass_agree():
 
 
 def test_every_option_has_a_field_and_every_field_an_option():
-    assert [option.name for option in OPTIONS] == [field.name for field in fields(CallbackSettings)]
+    assert {option.name for option in OPTIONS} == {field.name for field in fields(CallbackSettings)}
 
 
 def test_default_is_used_for_an_option_without_a_value():
