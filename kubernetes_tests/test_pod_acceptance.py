@@ -19,8 +19,9 @@ from airflow_kubernetes_callbacks.payload import (
     SecretPayload,
     construct_payload_secret,
 )
+from airflow_kubernetes_callbacks.pod_identity import MAX_ANNOTATION_BYTES
 from airflow_kubernetes_callbacks.pod_settings import PodSettings
-from airflow_kubernetes_callbacks.pod_spec import MAX_ANNOTATION_BYTES, construct_callback_pod
+from airflow_kubernetes_callbacks.pod_spec import construct_callback_pod
 from kubernetes_tests.airflow_env import wait_for
 from tests.callback_pods import GOLDEN, as_json, request
 

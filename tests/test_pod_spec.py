@@ -18,16 +18,11 @@ from hypothesis import strategies as st
 
 from airflow_kubernetes_callbacks import identity
 from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.mutation_hook import apply_mutation_hook
 from airflow_kubernetes_callbacks.payload import SecretPayload
+from airflow_kubernetes_callbacks.pod_identity import MAX_ANNOTATION_BYTES, identity_labels
 from airflow_kubernetes_callbacks.pod_settings import PodSettings
-from airflow_kubernetes_callbacks.pod_spec import (
-    MAX_ANNOTATION_BYTES,
-    apply_mutation_hook,
-    base_container_of,
-    construct_callback_pod,
-    identity_labels,
-    pod_namespace,
-)
+from airflow_kubernetes_callbacks.pod_spec import base_container_of, construct_callback_pod, pod_namespace
 from airflow_kubernetes_callbacks.pod_template import parse_template
 from tests.callback_pods import (
     AS_ROOT,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kubernetes_callbacks import identity
 from airflow_kubernetes_callbacks.outcome import CAPACITY_REASONS, CallbackOutcome
-from airflow_kubernetes_callbacks.pod_spec import PodIdentity
+from airflow_kubernetes_callbacks.pod_identity import PodIdentity
 from airflow_kubernetes_callbacks.reason import could_not_start
 
 if TYPE_CHECKING:

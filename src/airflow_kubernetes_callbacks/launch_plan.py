@@ -17,14 +17,10 @@ from airflow_kubernetes_callbacks.connection_test import (
     connection_test_identity,
 )
 from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.mutation_hook import apply_mutation_hook
 from airflow_kubernetes_callbacks.payload import Payload, plan_payload
-from airflow_kubernetes_callbacks.pod_spec import (
-    PodRequest,
-    apply_mutation_hook,
-    construct_callback_pod,
-    pod_identity,
-    pod_namespace,
-)
+from airflow_kubernetes_callbacks.pod_identity import pod_identity
+from airflow_kubernetes_callbacks.pod_spec import PodRequest, construct_callback_pod, pod_namespace
 from airflow_kubernetes_callbacks.pod_template import load_template
 from airflow_kubernetes_callbacks.reason import could_not_start
 from airflow_kubernetes_callbacks.rules import PodRules, Subject

@@ -24,6 +24,7 @@ from airflow_kubernetes_callbacks.identity import (
     callback_id_of,
 )
 from airflow_kubernetes_callbacks.pod_status import epoch_seconds as epoch_seconds
+from airflow_kubernetes_callbacks.pod_waiting import waiting
 from airflow_kubernetes_callbacks.reason import (
     failure_reason,
     told_by_callback,
@@ -121,7 +122,7 @@ def pod_view(
         attempt=_attempt(pod_status.mapping(metadata, "labels").get(ATTEMPT_LABEL)),
         outcome=outcome,
         reason=_reason(pod, base, outcome, deleted),
-        waiting_reason=pod_status.waiting(pod).word if outcome is CallbackOutcome.PENDING else None,
+        waiting_reason=waiting(pod).word if outcome is CallbackOutcome.PENDING else None,
         created_at=epoch_seconds(metadata.get("creationTimestamp")) or 0.0,
         started_at=epoch_seconds(base.started_at),
         ended_at=_ended_at(pod, base, outcome),

@@ -10,7 +10,7 @@ What wins over what, weakest first:
 4. what makes it a callback pod: name, identity labels and annotations, the command,
    ``restartPolicy: Never``, the termination message policy.
 
-``pod_mutation_hook`` sees the result. It may change anything but 4, see :func:`apply_mutation_hook`.
+``pod_mutation_hook`` sees the result. It may change anything but 4, see :mod:`airflow_kubernetes_callbacks.mutation_hook`.
 """
 
 from __future__ import annotations
@@ -33,22 +33,13 @@ from airflow_kubernetes_callbacks.payload import (
     Payload,
     SecretPayload,
 )
+from airflow_kubernetes_callbacks.pod_identity import check_annotations, pod_identity, put_identity
 from airflow_kubernetes_callbacks.pod_settings import PodSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Collection
 
-#: The API server accepts this much as the sum of all annotation keys and values.
-MAX_ANNOTATION_BYTES = 262_144
-
-
-@dataclass(frozen=True, slots=True)
-class PodIdentity:
-    """What a pod is known by, its Secret too; nobody else has a say in it."""
-
-    name: str
-    labels: dict[str, str]
-    annotations: dict[str, str]
+    from airflow_kubernetes_callbacks.pod_identity import PodIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,47 +96,8 @@ def construct_callback_pod(request: PodRequest) -> k8s.V1Pod:
         )
     if request.security_context == "restricted":
         harden(pod, base_container_of(pod))
-    _check_annotations(pod)
+    check_annotations(pod)
     return pod
-
-
-def pod_identity(request: PodRequest) -> PodIdentity:
-    """Return what the pod of this request is known by."""
-    return request.identity or PodIdentity(
-        identity.pod_name(request.callback_id, request.attempt),
-        identity_labels(request),
-        identity_annotations(request),
-    )
-
-
-def identity_labels(request: PodRequest) -> dict[str, str]:
-    """Return the labels by which the pod, and its Secret, are found."""
-    labels = {
-        identity.OWNER_LABEL: identity.label_value(request.owner),
-        identity.WORKLOAD_TYPE_LABEL: identity.CALLBACK_WORKLOAD,
-        identity.CALLBACK_ID_LABEL: request.callback_id,
-        identity.ATTEMPT_LABEL: str(request.attempt),
-        identity.DAG_ID_LABEL: identity.label_value(request.dag_id),
-        identity.RUN_ID_LABEL: identity.label_value(request.run_id),
-    }
-    if request.executor:
-        labels[identity.EXECUTOR_LABEL] = identity.label_value(request.executor)
-    if request.team:
-        labels[identity.TEAM_LABEL] = identity.label_value(request.team)
-    return labels
-
-
-def identity_annotations(request: PodRequest) -> dict[str, str]:
-    """Return the annotations with the full values, for people and for pod mutation hooks."""
-    annotations = {
-        identity.CALLBACK_ID_ANNOTATION: request.callback_id,
-        identity.DAG_ID_ANNOTATION: request.dag_id,
-        identity.RUN_ID_ANNOTATION: request.run_id,
-        identity.CALLBACK_PATH_ANNOTATION: request.callback_path,
-    }
-    if request.deadline_id:
-        annotations[identity.DEADLINE_ID_ANNOTATION] = request.deadline_id
-    return annotations
 
 
 def pod_namespace(
@@ -254,7 +206,7 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
         spec.active_deadline_seconds = min(limit for limit in limits if limit is not None)
     known_by = pod_identity(request)
     pod.metadata.generate_name = None
-    _put_identity(pod, known_by.labels, known_by.annotations)
+    put_identity(pod, known_by.labels, known_by.annotations)
     if request.finalizer:
         pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
 
@@ -268,86 +220,3 @@ def _combined_resources(
     if settings.resources.limits:
         resources.limits = {**(resources.limits or {}), **settings.resources.limits}
     return resources
-
-
-def _put_identity(pod: k8s.V1Pod, labels: dict[str, str], annotations: dict[str, str]) -> None:
-    """Give the pod exactly these identity keys, whatever the template or a hook has put there."""
-    metadata = pod.metadata
-    foreign = {
-        key: value for key, value in (metadata.labels or {}).items() if key not in identity.RESERVED_KEYS
-    }
-    metadata.labels = {**foreign, **labels}
-    foreign = {
-        key: value for key, value in (metadata.annotations or {}).items() if key not in identity.RESERVED_KEYS
-    }
-    metadata.annotations = {**foreign, **annotations}
-
-
-def _check_annotations(pod: k8s.V1Pod) -> None:
-    annotations: dict[str, str] = pod.metadata.annotations
-    sizes = {
-        key: len(str(key).encode("utf-8", "replace")) + len(str(value).encode("utf-8", "replace"))
-        for key, value in annotations.items()
-    }
-    if (total := sum(sizes.values())) > MAX_ANNOTATION_BYTES:
-        largest = max(sizes, key=lambda key: sizes[key])
-        raise LaunchError(
-            f"the pod's annotations have {total:,} bytes, Kubernetes accepts {MAX_ANNOTATION_BYTES:,}; the "
-            f"largest is {largest!r} with {sizes[largest]:,} bytes. Look for it in the pod template, the "
-            "rules and the pod_mutation_hook."
-        )
-
-
-def apply_mutation_hook(
-    pod: k8s.V1Pod,
-    hook: Callable[[k8s.V1Pod], object],
-    *,
-    watched_namespaces: Collection[str] | None = None,
-) -> k8s.V1Pod:
-    """Let the deployment's ``pod_mutation_hook`` change *pod*, and put back what makes it a callback pod.
-
-    Put back: the name (it is what makes a launch happen once), identity labels and annotations,
-    ``restartPolicy: Never``, the finalizer. Everything else that the hook does is respected, a changed
-    namespace too if it is watched.
-
-    :raises LaunchError: whatever the hook raises (``SystemExit`` too), or if what it leaves is no pod
-        that could run the callback.
-    """
-    name = pod.metadata.name
-    labels = _reserved(pod.metadata.labels)
-    annotations = _reserved(pod.metadata.annotations)
-    finalizers = list(pod.metadata.finalizers or [])
-    try:
-        hook(pod)
-    except (Exception, SystemExit) as error:
-        raise LaunchError(
-            f"pod_mutation_hook failed for this callback's pod: {type(error).__name__}: {error}. A callback "
-            f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "
-            "nor try_number; make the hook in airflow_local_settings pass over what it does not know."
-        ) from error
-    _check_hooked(pod, watched_namespaces)
-    pod.metadata.name, pod.metadata.generate_name = name, None
-    pod.spec.restart_policy = "Never"
-    _put_identity(pod, labels, annotations)
-    if identity.RESULT_FINALIZER in finalizers and identity.RESULT_FINALIZER not in (
-        pod.metadata.finalizers or []
-    ):
-        pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
-    _check_annotations(pod)
-    return pod
-
-
-def _reserved(values: dict[str, str] | None) -> dict[str, str]:
-    return {key: value for key, value in (values or {}).items() if key in identity.RESERVED_KEYS}
-
-
-def _check_hooked(pod: k8s.V1Pod, watched: Collection[str] | None) -> None:
-    if pod.metadata is None or pod.spec is None or not pod.spec.containers:
-        raise LaunchError("pod_mutation_hook left a pod without metadata or containers; correct the hook.")
-    namespace = pod.metadata.namespace
-    if watched is not None and namespace not in watched:
-        raise LaunchError(
-            f"pod_mutation_hook put the pod into namespace {namespace!r}, which this executor does not watch "
-            f"({', '.join(sorted(watched))}): nobody would learn its result. Use one of these, or add it to "
-            "[kubernetes_executor] multi_namespace_mode_namespace_list."
-        )

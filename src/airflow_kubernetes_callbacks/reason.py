@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.failure_log import LogFailure, exit_code_text, failure_in_log
+from airflow_kubernetes_callbacks.pod_waiting import waiting
 from airflow_kubernetes_callbacks.redact import presentable, strip_control_characters
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def _event_count(event: Mapping[str, Any]) -> int:
 
 def waiting_text(pod: Mapping[str, Any]) -> str | None:
     """Return why the pod still waits, if it says so."""
-    text = pod_status.waiting(pod).text
+    text = waiting(pod).text
     return presentable(_with_hint(text)) if text else None
 
 
@@ -127,7 +128,7 @@ def unstarted_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool 
                 exit_code_text(base.exit_code) if base.exit_code else None,
             )
         )
-    elif waits := pod_status.waiting(pod).text:
+    elif waits := waiting(pod).text:
         parts.append(_with_hint(waits))
     parts.extend(_pod_level(pod, already=" ".join(parts)))
     if deleted and not parts:

@@ -1,0 +1,69 @@
+"""The deployment's ``pod_mutation_hook`` and what it may change in a callback's pod."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow_kubernetes_callbacks import identity
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.pod_identity import check_annotations, put_identity
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from kubernetes.client import models as k8s
+
+
+def apply_mutation_hook(
+    pod: k8s.V1Pod,
+    hook: Callable[[k8s.V1Pod], object],
+    *,
+    watched_namespaces: Collection[str] | None = None,
+) -> k8s.V1Pod:
+    """Let the deployment's ``pod_mutation_hook`` change *pod*, and put back what makes it a callback pod.
+
+    Put back: the name (it is what makes a launch happen once), identity labels and annotations,
+    ``restartPolicy: Never``, the finalizer. Everything else that the hook does is respected, a changed
+    namespace too if it is watched.
+
+    :raises LaunchError: whatever the hook raises (``SystemExit`` too), or if what it leaves is no pod
+        that could run the callback.
+    """
+    name = pod.metadata.name
+    labels = _reserved(pod.metadata.labels)
+    annotations = _reserved(pod.metadata.annotations)
+    finalizers = list(pod.metadata.finalizers or [])
+    try:
+        hook(pod)
+    except (Exception, SystemExit) as error:
+        raise LaunchError(
+            f"pod_mutation_hook failed for this callback's pod: {type(error).__name__}: {error}. A callback "
+            f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "
+            "nor try_number; make the hook in airflow_local_settings pass over what it does not know."
+        ) from error
+    _check_hooked(pod, watched_namespaces)
+    pod.metadata.name, pod.metadata.generate_name = name, None
+    pod.spec.restart_policy = "Never"
+    put_identity(pod, labels, annotations)
+    if identity.RESULT_FINALIZER in finalizers and identity.RESULT_FINALIZER not in (
+        pod.metadata.finalizers or []
+    ):
+        pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
+    check_annotations(pod)
+    return pod
+
+
+def _reserved(values: dict[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in (values or {}).items() if key in identity.RESERVED_KEYS}
+
+
+def _check_hooked(pod: k8s.V1Pod, watched: Collection[str] | None) -> None:
+    if pod.metadata is None or pod.spec is None or not pod.spec.containers:
+        raise LaunchError("pod_mutation_hook left a pod without metadata or containers; correct the hook.")
+    namespace = pod.metadata.namespace
+    if watched is not None and namespace not in watched:
+        raise LaunchError(
+            f"pod_mutation_hook put the pod into namespace {namespace!r}, which this executor does not watch "
+            f"({', '.join(sorted(watched))}): nobody would learn its result. Use one of these, or add it to "
+            "[kubernetes_executor] multi_namespace_mode_namespace_list."
+        )

@@ -1,0 +1,73 @@
+"""Why a pod waits, from its JSON. Pure and total."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from airflow_kubernetes_callbacks.identity import BASE_CONTAINER
+from airflow_kubernetes_callbacks.pod_status import base_container, condition, mapping, mappings, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Normal steps on the way to a running container, not reasons to wait for anything.
+_ORDINARY_WAITS = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
+#: Words in a pull error that say "later", not "never".
+_TRANSIENT_PULL = ("pull qps exceeded", "too many requests", "toomanyrequests")
+_PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff"})
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a pod waits: Kubernetes' word if it is an error, and a text for people."""
+
+    word: str | None
+    text: str | None
+
+
+def waiting(pod: Mapping[str, Any]) -> Waiting:
+    """Return why the pod waits: an error of a container first, then the scheduler's word."""
+    found = _container_wait(pod) or _pod_wait(pod)
+    if found is None:
+        return Waiting(None, None)
+    word, message = found
+    text = f"{word}: {message}" if message else word
+    lowered = text.lower()
+    transient = word in _PULL_ERRORS and any(words in lowered for words in _TRANSIENT_PULL)
+    return Waiting(None if transient else word, text)
+
+
+def _container_wait(pod: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """Return the first error that the base container, or one that starts before it, waits with."""
+    status = mapping(pod, "status")
+    images = {
+        item.get("name"): text_of(item, "image")
+        for kind in ("initContainers", "containers")
+        for item in mappings(mapping(pod, "spec"), kind)
+        if isinstance(item.get("name"), str)
+    }
+    base_name = base_container(pod).get("name", BASE_CONTAINER)
+    ordinary = [item for item in mappings(status, "containerStatuses") if item.get("name") == base_name]
+    for item in [*mappings(status, "initContainerStatuses"), *ordinary]:
+        waits = mapping(mapping(item, "state"), "waiting")
+        word = text_of(waits, "reason")
+        if word is None or word in _ORDINARY_WAITS:
+            continue
+        name = text_of(item, "name") or "?"
+        message = text_of(waits, "message")
+        image = images.get(name) or text_of(item, "image")
+        about = f"container {name}" + (f", image {image}" if "Image" in word and image else "")
+        return word, f"{about}: {message}" if message else about
+    return None
+
+
+def _pod_wait(pod: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    status = mapping(pod, "status")
+    scheduled = condition(pod, "PodScheduled", "False")
+    if scheduled and not text_of(mapping(pod, "spec"), "nodeName"):
+        named = text_of(scheduled, "reason") or "Unschedulable"
+        return ("Unschedulable" if named == "SchedulerError" else named), text_of(scheduled, "message")
+    if word := text_of(status, "reason"):
+        return word, text_of(status, "message")
+    return None
