@@ -1,0 +1,149 @@
+"""What an answer of the API server means. Cases C, as a table over both clients' errors."""
+
+from __future__ import annotations
+
+import json
+import socket
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kubernetes.client.rest import ApiException as SyncApiError
+from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiError
+from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError, ReadTimeoutError
+
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+
+TRANSIENT, PERMANENT = ApiAnswer.TRANSIENT, ApiAnswer.PERMANENT
+CONFLICT, EXISTS = ApiAnswer.CONFLICT, ApiAnswer.ALREADY_EXISTS
+FORBIDDEN, NOT_FOUND, GONE = ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND, ApiAnswer.GONE
+
+QUOTA = (
+    'pods "callback-1" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=5, limited: pods=5'
+)
+MODIFIED = (
+    'Operation cannot be fulfilled on resourcequotas "pods": the object has been modified; please apply'
+)
+WEBHOOK_DOWN = (
+    'Internal error occurred: failed calling webhook "validate.kyverno.svc": context deadline exceeded'
+)
+DENIED = 'admission webhook "validate.kyverno.svc" denied the request: no latest tags'
+
+
+def status(code, message="it is so", reason=""):
+    return code, json.dumps({"kind": "Status", "code": code, "reason": reason, "message": message})
+
+
+ANSWERS = [
+    pytest.param(*status(403, QUOTA, "Forbidden"), TRANSIENT, id="C1-quota"),
+    pytest.param(*status(403, "User cannot create pods", "Forbidden"), FORBIDDEN, id="C2-forbidden"),
+    pytest.param(
+        *status(
+            403, 'unable to create new content in namespace "x" because it is being terminated', "Forbidden"
+        ),
+        PERMANENT,
+        id="C2-namespace-terminating",
+    ),
+    pytest.param(*status(404, 'namespaces "x" not found', "NotFound"), NOT_FOUND, id="C2-no-namespace"),
+    pytest.param(
+        *status(400, "Pod in version v1 cannot be handled", "BadRequest"), PERMANENT, id="C2-bad-request"
+    ),
+    pytest.param(*status(400, DENIED), PERMANENT, id="C15-denied-by-a-webhook"),
+    pytest.param(
+        *status(422, "spec.volumes[1].name: Duplicate value", "Invalid"), PERMANENT, id="C17-invalid"
+    ),
+    pytest.param(*status(413, "Request entity too large"), PERMANENT, id="D2-413"),
+    pytest.param(
+        *status(500, "etcdserver: request is too large"), PERMANENT, id="D2-etcd-limit-comes-as-500"
+    ),
+    pytest.param(*status(409, MODIFIED, "Conflict"), CONFLICT, id="C3-modified"),
+    pytest.param(409, MODIFIED, CONFLICT, id="C3-modified-as-plain-text"),
+    pytest.param(*status(409, 'pods "callback-1" already exists', "AlreadyExists"), EXISTS, id="C4-exists"),
+    pytest.param(*status(409, "whatever", "AlreadyExists"), EXISTS, id="C4-exists-by-reason"),
+    pytest.param(409, 'pods "callback-1" already exists', EXISTS, id="C4-exists-as-plain-text"),
+    pytest.param(*status(429, "Too many requests", "TooManyRequests"), TRANSIENT, id="A20-throttled"),
+    pytest.param(
+        429, "Too many requests, please try again later.\n", TRANSIENT, id="A20-throttled-as-plain-text"
+    ),
+    pytest.param(*status(500, WEBHOOK_DOWN, "InternalError"), TRANSIENT, id="C15-webhook-is-down"),
+    pytest.param(*status(500, "server timed out", "ServerTimeout"), TRANSIENT, id="C5-server-timeout"),
+    pytest.param(502, "<html><body>502 Bad Gateway</body></html>", TRANSIENT, id="C7-html"),
+    pytest.param(503, "", TRANSIENT, id="C7-empty"),
+    pytest.param(504, None, TRANSIENT, id="C7-none"),
+    pytest.param(408, "", TRANSIENT, id="408"),
+    pytest.param(401, "Unauthorized", TRANSIENT, id="401-token-was-rotated"),
+    pytest.param(410, "Expired", GONE, id="B1-expired"),
+    pytest.param(418, "I'm a teapot", PERMANENT, id="unknown"),
+]
+
+
+@pytest.mark.parametrize("kind", [SyncApiError, AsyncApiError], ids=["kubernetes", "kubernetes_asyncio"])
+@pytest.mark.parametrize("as_bytes", [False, True], ids=["text", "bytes"])
+@pytest.mark.parametrize(("code", "body", "answer"), ANSWERS)
+def test_answer_means(kind, as_bytes, code, body, answer):
+    error = kind(status=code, reason="Reason")
+    error.body = body.encode() if as_bytes and body is not None else body
+    failure = classify(error)
+    assert (failure.answer, failure.status) == (answer, code)
+    assert failure.retryable == (answer in (TRANSIENT, CONFLICT))
+    assert failure.message.startswith(f"{code}: ")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ProtocolError("Connection aborted.", ConnectionResetError(104, "reset")),
+        ReadTimeoutError(None, None, "read timed out"),
+        MaxRetryError(None, "/api", NewConnectionError(None, "refused")),
+        ConnectionRefusedError(111, "refused"),
+        socket.gaierror(-2, "Name or service not known"),
+        TimeoutError(),
+        aiohttp.ServerDisconnectedError(),
+        SyncApiError(status=0, reason="SSLError"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_no_answer_is_tried_again(error):
+    failure = classify(error)
+    assert (failure.answer, failure.status, failure.retryable) == (TRANSIENT, None, True)
+    assert type(error).__name__ in failure.message
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("5", 5.0),
+        ("0", 0.0),
+        ("-3", 0.0),
+        ("1e9", 3600.0),
+        ("nan", 0.0),
+        ("inf", 3600.0),
+        ("Wed, 21 Oct 2026 07:28:00 GMT", None),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_retry_after_is_read_as_seconds_within_bounds(header, seconds):
+    error = SyncApiError(status=429)
+    error.headers = {"Retry-After": header} if header is not None else None
+    assert classify(error).retry_after == seconds
+
+
+def test_message_is_the_servers_words_on_one_line_within_bounds():
+    error = SyncApiError(status=422)
+    error.body = json.dumps({"message": "Pod is\n  invalid: " + "x" * 5000})
+    message = classify(error).message
+    assert message.startswith("422: Pod is invalid: xxx")
+    assert len(message) < 1100
+
+
+@given(
+    st.one_of(st.none(), st.text(), st.binary(), st.integers(), st.lists(st.integers())),
+    st.one_of(st.none(), st.integers(), st.text(), st.booleans()),
+    st.one_of(st.none(), st.text(), st.dictionaries(st.text(), st.text())),
+)
+def test_any_error_is_classified(body, code, headers):
+    error = SyncApiError(status=code)
+    error.body, error.headers = body, headers
+    assert classify(error).answer in ApiAnswer
