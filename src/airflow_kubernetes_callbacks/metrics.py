@@ -1,37 +1,91 @@
 """What this executor tells Airflow's metrics backend about callbacks. Names beside the stock ones.
 
-=============================================  =======  =========================================
-name (``kubernetes_executor.callback_…``)      type     tags beside ``team_name``
-=============================================  =======  =========================================
-``launches``                                   counter  ``status``: created, refused, failed
-``outcomes``                                   counter  ``outcome``: success, failed; ``reason``
-``retries``, ``adoptions``, ``reemitted``      counter
-``pending``, ``running``                       gauge
-``deadline_to_pod``                            timer
-``pod_to_running``                             timer
-``end_to_recorded``                            timer
-=============================================  =======  =========================================
-
-``deadline_alerts.callback_success`` and ``…callback_failed`` are counted as the triggerer counts them
-for its own callbacks.
+``METRICS`` is the one list of them. A backend without tags (plain StatsD) adds up what differs only by
+tags; what must be told apart there has a name of its own.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow.providers.common.compat.sdk import Stats
+# Core's, which is set up where executors are made. The copy that the Task SDK has of it is set up where
+# tasks run; in a scheduler of Airflow 3.4 it drops everything.
+from airflow.observability.stats import Stats
 
+from airflow_kubernetes_callbacks.actions import FailureKind
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from airflow_kubernetes_callbacks.actions import FailureKind
     from airflow_kubernetes_callbacks.outcome import PodView
 
 PREFIX = "kubernetes_executor.callback_"
+
+
+class Metric(NamedTuple):
+    """One metric: its name, type, tags (beside ``team_name``) and what it tells."""
+
+    name: str
+    type: str
+    tags: tuple[str, ...]
+    meaning: str
+
+
+METRICS: tuple[Metric, ...] = (
+    Metric(PREFIX + "launches", "counter", (), "Pods that were created."),
+    Metric(
+        PREFIX + "launch_failures",
+        "counter",
+        ("status",),
+        "Requests to create a pod that were not taken: for now (status `refused`; it is tried again) or for "
+        "good (`failed`).",
+    ),
+    Metric(
+        PREFIX + "outcomes",
+        "counter",
+        ("outcome", "reason"),
+        "Callbacks that ended: outcome `success` or `failed`, and of a failure the class of its reason.",
+    ),
+    *(
+        Metric(f"{PREFIX}failures.{kind.value}", "counter", (), f"Callbacks that failed: {meaning}.")
+        for kind, meaning in {
+            FailureKind.CALLBACK: "the callback ran and failed",
+            FailureKind.UNSTARTED: "its container never began",
+            FailureKind.LOST: "its pod is gone and nobody saw how it ended",
+            FailureKind.REFUSED: "its pod could not be created",
+            FailureKind.CANCELLED: "a person, or the end of its Dag run, ended it",
+        }.items()
+    ),
+    Metric(PREFIX + "retries", "counter", (), "Pods that were created after an earlier one did not start."),
+    Metric(PREFIX + "adoptions", "counter", (), "Pods taken over from a scheduler that is no more."),
+    Metric(
+        PREFIX + "reemitted",
+        "counter",
+        (),
+        "Results that were reported again because the database had not kept them.",
+    ),
+    Metric(PREFIX + "pending", "gauge", (), "Pods whose container has not begun."),
+    Metric(PREFIX + "running", "gauge", (), "Pods whose container runs."),
+    Metric(PREFIX + "deadline_to_pod", "timer", (), "From the missed deadline to the creation of the pod."),
+    Metric(PREFIX + "pod_to_running", "timer", (), "From the creation of the pod to its container's begin."),
+    Metric(
+        PREFIX + "end_to_recorded", "timer", (), "From the container's end to its record in the database."
+    ),
+    Metric(
+        "deadline_alerts.callback_success",
+        "counter",
+        ("path",),
+        "Callbacks that succeeded; the triggerer counts its own under the same name.",
+    ),
+    Metric(
+        "deadline_alerts.callback_failed",
+        "counter",
+        ("path",),
+        "Callbacks that failed; the triggerer counts its own under the same name.",
+    ),
+)
 
 
 class CallbackMetrics:
@@ -52,7 +106,7 @@ class CallbackMetrics:
 
     def launched(self, view: PodView, deadline: float | None, *, again: bool) -> None:
         """A pod was created; *deadline* is when its deadline was missed (epoch seconds), if known."""
-        self._count("launches", status="created")
+        self._count("launches")
         if again:
             self._count("retries")
         if deadline is not None:
@@ -60,7 +114,7 @@ class CallbackMetrics:
 
     def launch_refused(self, *, for_now: bool) -> None:
         """The API server did not take the pod: for now, or for good."""
-        self._count("launches", status="refused" if for_now else "failed")
+        self._count("launch_failures", status="refused" if for_now else "failed")
 
     def adopted(self) -> None:
         self._count("adoptions")
@@ -75,6 +129,8 @@ class CallbackMetrics:
         succeeded = outcome is CallbackOutcome.SUCCEEDED
         state = "success" if succeeded else "failed"
         self._count("outcomes", outcome=state, reason=kind.value if kind else "none")
+        if kind is not None:
+            self._count(f"failures.{kind.value}")
         if view is not None and view.started_at is not None:
             self._time("pod_to_running", view.started_at - view.created_at)
         Stats.incr(f"deadline_alerts.callback_{state}", tags={**self._tags, "path": path})
