@@ -304,6 +304,15 @@ class Scenario:
 
         wait_for(f"{callback} is cleaned up", look, timeout, otherwise=self.describe)
 
+    def wait_for_done_label(self, callback: MissedDeadline, timeout: float = 60.0) -> None:
+        """Wait until a pod that is kept is marked as dealt with."""
+
+        def look() -> bool:
+            pod = self.namespace.pod_of(callback.id)
+            return pod is not None and pod["metadata"]["labels"].get("airflow_executor_done") == "True"
+
+        wait_for(f"pod of {callback} is labelled done", look, timeout, otherwise=self.describe)
+
     def wait_for_no_pods(self, timeout: float = 60.0) -> None:
         """Wait until no callback pod and no Secret of one is left in the namespace."""
 

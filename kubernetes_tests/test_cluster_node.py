@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from kubernetes import watch
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
 
 from kubernetes_tests.cluster.pods import container, pod, terminated, until
 
@@ -15,11 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubernetes_tests.cluster.launcher import LocalCluster
-    from kubernetes_tests.cluster.pods import Json, Namespace
+    from kubernetes_tests.cluster.pods import Namespace
 
 pytest_plugins = ["kubernetes_tests.cluster.fixtures"]
 
 LONG = "sleep 300"
+NODE = "127.0.0.1"
 
 
 @pytest.fixture
@@ -31,7 +34,7 @@ def losable(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
 
 
 def _ready(namespace: Namespace) -> str:
-    (node,) = namespace.core.list_node().items
+    node = namespace.core.read_node(NODE)
     status: str = next(condition.status for condition in node.status.conditions if condition.type == "Ready")
     return status
 
@@ -53,7 +56,8 @@ def test_pods_of_a_lost_node_are_given_up_and_go_when_it_is_back(namespace: Name
 
 def test_pod_of_a_node_that_restarts_fails_and_is_not_run_again(namespace: Namespace, losable: LocalCluster) -> None:
     namespace.create(pod("reboot", container("base", f"echo started; {LONG}")))
-    namespace.wait("reboot", lambda _: "started" in namespace.log("reboot"))
+    namespace.wait_for_phase("reboot", "Running")
+    until("the container has started", lambda: "started" in namespace.log("reboot"))
     losable.lose_node()
     losable.restore_node()
     ended = namespace.wait_for_end("reboot")
@@ -90,13 +94,13 @@ def test_evicted_pod_fails_and_others_stay(namespace: Namespace, local_cluster: 
     namespace.wait_for_phase("victim", "Running")
     namespace.wait_for_phase("bystander", "Running")
     local_cluster.evict(namespace.name, "victim")
-    evicted = namespace.wait_for_end("victim", 40)
+    evicted = namespace.wait_for_end("victim")
     assert evicted["status"]["phase"] == "Failed"
     assert evicted["status"]["reason"] == "Evicted"
     assert evicted["status"]["message"].startswith("The node was low on resource: memory.")
     assert (namespace.pod("bystander") or {})["status"]["phase"] == "Running"
     namespace.wait_for_event("victim", "Evicted")
-    until("the node takes pods again", lambda: not namespace.core.list_node().items[0].spec.taints)
+    local_cluster.wait_for_node()
 
 
 def test_containers_outlive_the_api_server(namespace: Namespace, losable: LocalCluster) -> None:
@@ -108,30 +112,42 @@ def test_containers_outlive_the_api_server(namespace: Namespace, losable: LocalC
     assert namespace.log("lasting") == "end\n"
 
 
-def test_watch_breaks_with_the_api_server_and_can_be_resumed(namespace: Namespace, losable: LocalCluster) -> None:
+def test_watch_ends_with_the_api_server_and_cannot_be_resumed_from_before(
+    namespace: Namespace, losable: LocalCluster
+) -> None:
     namespace.create(pod("seen", container("base", LONG)))
     namespace.wait_for_phase("seen", "Running")
-    version = namespace.core.list_namespaced_pod(namespace.name).metadata.resource_version
-    broken = threading.Event()
+    pods = namespace.core.list_namespaced_pod
+    version = pods(namespace.name).metadata.resource_version
+    ended: list[BaseException | None] = []
 
     def follow() -> None:
+        stream = pods(namespace.name, watch=True, resource_version=version, _preload_content=False)
         try:
-            for _ in watch.Watch().stream(namespace.core.list_namespaced_pod, namespace.name, resource_version=version):
+            for _ in stream.stream():
                 pass
-        except OSError as error:
-            assert error  # noqa: PT017
-        except Exception as error:  # noqa: BLE001 - urllib3's errors, by its version
-            assert "Connection" in repr(error) or "Protocol" in repr(error)  # noqa: PT017
-        broken.set()
+        except HTTPError as error:
+            ended.append(error)
+        else:
+            ended.append(None)
+        finally:
+            stream.close()
 
-    threading.Thread(target=follow, daemon=True).start()
+    follower = threading.Thread(target=follow)
+    follower.start()
     time.sleep(0.5)
     losable.stop_apiserver()
-    assert broken.wait(10)
+    follower.join(10)
+    assert len(ended) == 1
     losable.start_apiserver()
+    # Its cache begins anew, at a version that is later than the watch's.
+    namespace.core.create_namespaced_config_map(namespace.name, {"metadata": {"name": "later"}})
+    with pytest.raises(ApiException) as raised:
+        list(watch.Watch().stream(pods, namespace.name, resource_version=version, timeout_seconds=5))
+    assert raised.value.status == 410
+    newer = pods(namespace.name).metadata.resource_version
     namespace.delete("seen", 0)
-    stream = watch.Watch().stream(
-        namespace.core.list_namespaced_pod, namespace.name, resource_version=version, timeout_seconds=10
-    )
-    deleted: Json = next(event for event in stream if event["type"] == "DELETED")
+    stream = watch.Watch().stream(pods, namespace.name, resource_version=newer, timeout_seconds=10)
+    deleted = next(event for event in stream if event["type"] == "DELETED")
+    stream.close()
     assert deleted["raw_object"]["metadata"]["name"] == "seen"
