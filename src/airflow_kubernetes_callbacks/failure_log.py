@@ -15,6 +15,8 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_kubernetes_callbacks.redact import bounded
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -25,7 +27,7 @@ _CUT_VALUE = re.compile(r'\A((?:[^"\\]|\\.)*)",\s?"logger": ?"callback_runner"')
 _CUT_EXCEPTION = re.compile(rf'"exc_type": ?{_STRING}, ?"exc_value": ?{_STRING}')
 #: Before its logging is set up, the supervisor writes lines for people.
 _CONSOLE_LINE = re.compile(
-    r"\[error +\] (Failed to (?:read file|parse input JSON string)) .*?error=(.*?)(?: loc=\S+)?$",
+    r"^\S* ?\[error +\] (Failed to (?:read file|parse input JSON string)) .*?error=(.*?)(?: loc=\S+)?$",
     re.MULTILINE,
 )
 
@@ -93,7 +95,7 @@ def failure_in_log(text: str) -> LogFailure | None:
         or _last(records, _unhandled)
         or _cut_exception(text)
     )
-    return LogFailure(_with_hint(found.text), found.whole) if found else None
+    return LogFailure(_with_hint(bounded(found.text)), found.whole) if found else None
 
 
 def _last(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.failure_log import LogFailure, exit_code_text, failure_in_log
 from airflow_kubernetes_callbacks.pod_waiting import waiting
-from airflow_kubernetes_callbacks.redact import presentable, strip_control_characters
+from airflow_kubernetes_callbacks.redact import mask_secrets, presentable, strip_control_characters
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -76,7 +76,7 @@ def reason_with_log(reason: str | None, tail: bytes) -> str | None:
 
 def _told_by_tail(tail: bytes) -> LogFailure | None:
     text = tail[-LOG_TAIL_BYTES:].decode("utf-8", "replace") if tail else ""
-    return failure_in_log(strip_control_characters(text))
+    return failure_in_log(_clean(text))
 
 
 def reason_with_events(reason: str, events: Iterable[Mapping[str, Any]]) -> str:
@@ -161,7 +161,12 @@ def failure_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool = 
 
 
 def _told(base: BaseStatus) -> LogFailure | None:
-    return failure_in_log(strip_control_characters(base.message)) if base.message and base.ended else None
+    return failure_in_log(_clean(base.message)) if base.message and base.ended else None
+
+
+def _clean(text: str) -> str:
+    """Return *text* without secrets: also without one that the text begins in the middle of."""
+    return mask_secrets(strip_control_characters(text))
 
 
 def _base_end(pod: Mapping[str, Any], base: BaseStatus, *, with_message: bool) -> str:
@@ -172,7 +177,7 @@ def _base_end(pod: Mapping[str, Any], base: BaseStatus, *, with_message: bool) -
     if word == "OOMKilled":
         word = f"OOMKilled (memory limit {limit})" if limit else "OOMKilled (no memory limit of its own)"
     text = _joined(f"container {base.name}: {word}", exit_code_text(base.exit_code))
-    message = _last_lines(base.message) if with_message and base.message else None
+    message = _last_lines(_clean(base.message)) if with_message and base.message else None
     return f"{text}: {message}" if message else text
 
 

@@ -11,6 +11,9 @@ import re
 #: The longest text that is stored as a reason. The database column is unbounded; readers are not.
 MAX_TEXT_LENGTH = 4000
 
+#: Of what is longer than this, the middle is not even looked at.
+_LONGEST_INPUT = 256 * 1024
+
 MASK = "***"
 _ELLIPSIS = " … "
 
@@ -22,21 +25,35 @@ _ANSI = re.compile(
 )
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]|[\ud800-\udfff]")
 
-_SECRETS: tuple[tuple[re.Pattern[str], str], ...] = (
-    # A JSON Web Token, also one that was cut off after its header.
-    (re.compile(r"eyJ[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*){1,2}"), MASK),
-    # One that was cut off before its header: what stands at the start of a tail.
-    (re.compile(r"\A[A-Za-z0-9_-]*\.?[A-Za-z0-9_-]{40,}(?=[\"'\\])"), MASK),
-    (re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}"), rf"\g<1>{MASK}"),
-    (re.compile(r"""(?i)((\\*["'])?\btoken\2?\s*[:=]\s*\\*["'])[^"'\\]{8,}"""), rf"\g<1>{MASK}"),
-)
+#: What a token can consist of, read once from left to right: no text makes this slow.
+_TOKEN_CHARACTERS = re.compile(r"[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*)*")
+#: How every JSON Web Token begins, ``{"`` in base64, up to the end of its header.
+_HEADER = re.compile(r"eyJ[A-Za-z0-9_-]{4,512}\.")
+_SHORTEST_SIGNATURE = 40
+_BEARER = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
+_TOKEN_FIELD = re.compile(r"""(?i)(\btoken\\*["']?\s*[:=]\s*\\*["'])[^"'\\]{8,}""")
 
 
 def mask_secrets(text: str) -> str:
-    """Return *text* with every token in it replaced by ``***``."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
+    """Return *text* with every token in it replaced by ``***``, those that are cut off too."""
+    text = _TOKEN_CHARACTERS.sub(_masked, text)
+    for pattern in (_BEARER, _TOKEN_FIELD):
+        text = pattern.sub(rf"\g<1>{MASK}", text)
     return text
+
+
+def _masked(match: re.Match[str]) -> str:
+    """Return a run of token characters with the token in it masked.
+
+    A tail can begin in the middle of a token: then the run stands first, has a long last part and
+    is followed by the quote that closed the token.
+    """
+    run = match[0]
+    if header := _HEADER.search(run):
+        return run[: header.start()] + MASK
+    closing = match.string[match.end() : match.end() + 1]
+    cut = match.start() == 0 and closing != "" and closing in "\"'\\"
+    return MASK if cut and len(run) - run.rfind(".") > _SHORTEST_SIGNATURE else run
 
 
 def strip_control_characters(text: str) -> str:
@@ -57,4 +74,5 @@ def bounded(text: str, limit: int = MAX_TEXT_LENGTH) -> str:
 
 def presentable(text: str, limit: int = MAX_TEXT_LENGTH) -> str:
     """Return *text* clean, masked and bounded: the one way from a foreign text to a reader."""
+    text = bounded(text, _LONGEST_INPUT)
     return bounded(mask_secrets(strip_control_characters(text)).strip(), limit)
