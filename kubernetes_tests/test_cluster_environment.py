@@ -24,7 +24,9 @@ def objects(shared_namespace: Namespace) -> Namespace:
     core.create_namespaced_secret(
         name, {"metadata": {"name": "secret"}, "stringData": {"user": "amy", "password": "pass word"}}
     )
-    core.create_namespaced_config_map(name, {"metadata": {"name": "map"}, "data": {"color": "blue", "size": "9"}})
+    core.create_namespaced_config_map(
+        name, {"metadata": {"name": "map"}, "data": {"color": "blue", "size": "9"}}
+    )
     return shared_namespace
 
 
@@ -87,7 +89,9 @@ def test_variables_come_from_every_source(objects: Namespace) -> None:
     assert environment["IP"].startswith("127.")
 
 
-def test_environment_of_the_machine_is_not_inherited(objects: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_of_the_machine_is_not_inherited(
+    objects: Namespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     environment = _environment(objects, "clean")
     left = {name for name in environment if not name.startswith(("KUBERNETES_", "LOCAL_CLUSTER_"))}
     assert left <= {"HOME", "HOSTNAME", "LC_CTYPE", "PATH", "PWD", "OLDPWD", "SHLVL", "_"}
@@ -113,7 +117,10 @@ def test_volumes_are_at_their_mount_paths(objects: Namespace) -> None:
         volumes=[
             {"name": "secret", "secret": {"secretName": "secret"}},
             {"name": "map", "configMap": {"name": "map", "items": [{"key": "color", "path": "renamed"}]}},
-            {"name": "info", "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+            {
+                "name": "info",
+                "downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]},
+            },
             {"name": "empty", "emptyDir": {"medium": "Memory"}},
             {
                 "name": "projected",
@@ -121,7 +128,13 @@ def test_volumes_are_at_their_mount_paths(objects: Namespace) -> None:
                     "sources": [
                         {"secret": {"name": "secret", "items": [{"key": "user", "path": "a"}]}},
                         {"configMap": {"name": "map", "items": [{"key": "size", "path": "b"}]}},
-                        {"serviceAccountToken": {"path": "token", "audience": "someone", "expirationSeconds": 600}},
+                        {
+                            "serviceAccountToken": {
+                                "path": "token",
+                                "audience": "someone",
+                                "expirationSeconds": 600,
+                            }
+                        },
                     ]
                 },
             },
@@ -145,7 +158,9 @@ def test_read_only_volume_cannot_be_written(objects: Namespace) -> None:
     objects.create(
         pod(
             "read-only",
-            container("base", "touch /v/file", volumeMounts=[{"name": "v", "mountPath": "/v", "readOnly": True}]),
+            container(
+                "base", "touch /v/file", volumeMounts=[{"name": "v", "mountPath": "/v", "readOnly": True}]
+            ),
             volumes=[{"name": "v", "emptyDir": {}}],
         )
     )
@@ -159,7 +174,9 @@ def test_containers_of_a_pod_share_a_volume_and_nothing_else(objects: Namespace)
         pod(
             "share",
             container("base", "echo there > /work/file; touch scratch; sleep 1", volumeMounts=mounts),
-            container("other", "until [ -s /work/file ]; do sleep 0.1; done; test ! -e scratch", volumeMounts=mounts),
+            container(
+                "other", "until [ -s /work/file ]; do sleep 0.1; done; test ! -e scratch", volumeMounts=mounts
+            ),
             volumes=[{"name": "work", "emptyDir": {}}],
         )
     )

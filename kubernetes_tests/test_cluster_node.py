@@ -39,7 +39,9 @@ def _ready(namespace: Namespace) -> str:
     return status
 
 
-def test_pods_of_a_lost_node_are_given_up_and_go_when_it_is_back(namespace: Namespace, losable: LocalCluster) -> None:
+def test_pods_of_a_lost_node_are_given_up_and_go_when_it_is_back(
+    namespace: Namespace, losable: LocalCluster
+) -> None:
     namespace.create(pod("lost", container("base", LONG)))
     namespace.wait_for_phase("lost", "Running")
     losable.lose_node()
@@ -54,7 +56,9 @@ def test_pods_of_a_lost_node_are_given_up_and_go_when_it_is_back(namespace: Name
     namespace.wait_until_gone("lost")
 
 
-def test_pod_of_a_node_that_restarts_fails_and_is_not_run_again(namespace: Namespace, losable: LocalCluster) -> None:
+def test_pod_of_a_node_that_restarts_fails_and_is_not_run_again(
+    namespace: Namespace, losable: LocalCluster
+) -> None:
     namespace.create(pod("reboot", container("base", f"echo started; {LONG}")))
     namespace.wait_for_phase("reboot", "Running")
     until("the container has started", lambda: "started" in namespace.log("reboot"))
@@ -78,7 +82,9 @@ def test_forced_deletion_works_while_the_node_is_lost(namespace: Namespace, losa
     namespace.wait_until_gone("stuck", 2)
 
 
-def test_pod_created_while_the_node_is_lost_runs_when_it_is_back(namespace: Namespace, losable: LocalCluster) -> None:
+def test_pod_created_while_the_node_is_lost_runs_when_it_is_back(
+    namespace: Namespace, losable: LocalCluster
+) -> None:
     losable.lose_node()
     namespace.create(pod("waits", container("base", "exit 0")))
     time.sleep(1)

@@ -79,13 +79,26 @@ OUTCOMES = [
     _outcome(
         "failed_init_container_leaves_base_unstarted",
         container("base", "exit 0"),
-        initContainers=[container("first", "exit 0"), container("second", "exit 7"), container("third", "exit 0")],
+        initContainers=[
+            container("first", "exit 0"),
+            container("second", "exit 7"),
+            container("third", "exit 0"),
+        ],
         phase="Failed",
-        ends={"first": {"exitCode": 0}, "second": {"exitCode": 7, "reason": "Error"}, "third": None, "base": None},
+        ends={
+            "first": {"exitCode": 0},
+            "second": {"exitCode": 7, "reason": "Error"},
+            "third": None,
+            "base": None,
+        },
     ),
     _outcome(
         "init_containers_run_in_order",
-        container("base", 'test "$(cat /work/order)" = "first second"', volumeMounts=[{"name": "work", "mountPath": "/work"}]),
+        container(
+            "base",
+            'test "$(cat /work/order)" = "first second"',
+            volumeMounts=[{"name": "work", "mountPath": "/work"}],
+        ),
         initContainers=[
             container(
                 "first",
@@ -113,7 +126,10 @@ OUTCOMES = [
                 "sidecar",
                 "trap 'touch /work/sidecar-ended; exit 0' TERM; touch /work/sidecar-started; while :; do sleep 0.1; done",
                 restartPolicy="Always",
-                startupProbe={"exec": {"command": ["test", "-e", "/work/sidecar-started"]}, "periodSeconds": 1},
+                startupProbe={
+                    "exec": {"command": ["test", "-e", "/work/sidecar-started"]},
+                    "periodSeconds": 1,
+                },
                 volumeMounts=[{"name": "work", "mountPath": "/work"}],
             )
         ],
@@ -126,7 +142,10 @@ OUTCOMES = [
         container("base", "trap 'exit 0' TERM; while :; do sleep 0.1; done"),
         activeDeadlineSeconds=2,
         phase="Failed",
-        status={"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"},
+        status={
+            "reason": "DeadlineExceeded",
+            "message": "Pod was active on the node longer than the specified deadline",
+        },
     ),
     _outcome(
         "memory_over_limit_is_oom_killed",
@@ -181,7 +200,11 @@ OUTCOMES = [
     ),
     _outcome(
         "security_context_has_no_effect",
-        container("base", f"test $({PYTHON} -c 'import os; print(os.getuid())') != 50000", securityContext={"runAsUser": 50000}),
+        container(
+            "base",
+            f"test $({PYTHON} -c 'import os; print(os.getuid())') != 50000",
+            securityContext={"runAsUser": 50000},
+        ),
         securityContext={"fsGroup": 50000},
         phase="Succeeded",
     ),
@@ -215,7 +238,9 @@ def test_log_in_termination_message_is_its_last_80_lines_or_2048_bytes(namespace
         pod(
             "long",
             container("base", "seq 1 1000; exit 1", terminationMessagePolicy="FallbackToLogsOnError"),
-            container("wide", "seq -f %0100g 1 100; exit 1", terminationMessagePolicy="FallbackToLogsOnError"),
+            container(
+                "wide", "seq -f %0100g 1 100; exit 1", terminationMessagePolicy="FallbackToLogsOnError"
+            ),
         )
     )
     ended = namespace.wait_for_end("long")

@@ -88,7 +88,7 @@ def test_service_account_may_do_what_its_role_says(
 
     def allowed() -> bool:
         try:
-            return service_account.list_namespaced_pod(namespace.name).items == []
+            return bool(service_account.list_namespaced_pod(namespace.name).items == [])
         except ApiException:
             return False
 
@@ -102,7 +102,10 @@ def test_quota_refuses_the_pod_that_exceeds_it(namespace: Namespace) -> None:
     namespace.core.create_namespaced_resource_quota(
         namespace.name, {"metadata": {"name": "few"}, "spec": {"hard": {"pods": "1"}}}
     )
-    until("the quota has a status", lambda: namespace.core.read_namespaced_resource_quota("few", namespace.name).status.hard)
+    until(
+        "the quota has a status",
+        lambda: namespace.core.read_namespaced_resource_quota("few", namespace.name).status.hard,
+    )
     namespace.create(pod("first", container("base", "sleep 60")))
     with pytest.raises(ApiException) as raised:
         namespace.create(pod("second", container("base", "sleep 60")))
@@ -172,7 +175,9 @@ def test_finished_job_and_its_pod_are_removed_after_their_ttl(namespace: Namespa
         {"metadata": {"name": "job"}, "spec": {"ttlSecondsAfterFinished": 0, "template": {"spec": template}}},
     )
     until("the job's pod ran", lambda: namespace.core.list_namespaced_pod(namespace.name).items)
-    until("the job and its pod are gone", lambda: not namespace.core.list_namespaced_pod(namespace.name).items)
+    until(
+        "the job and its pod are gone", lambda: not namespace.core.list_namespaced_pod(namespace.name).items
+    )
     assert not batch.list_namespaced_job(namespace.name).items
 
 

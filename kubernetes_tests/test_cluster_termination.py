@@ -94,7 +94,9 @@ def test_unhandled_sigterm_is_143(namespace: Namespace) -> None:
 def test_pod_is_gone_only_after_its_processes(namespace: Namespace) -> None:
     mark = f"{namespace.name}-process"
     # A grandchild in a session of its own is a process of the container, too.
-    namespace.create(pod("tree", container("base", f"setsid sh -c 'sleep 60; : {mark}' & {STUBBORN}; : {mark}")))
+    namespace.create(
+        pod("tree", container("base", f"setsid sh -c 'sleep 60; : {mark}' & {STUBBORN}; : {mark}"))
+    )
     until("two processes", lambda: len(_mentioned_by(mark)) >= 2)
     namespace.delete("tree", 1)
     namespace.wait_until_gone("tree")
@@ -103,7 +105,9 @@ def test_pod_is_gone_only_after_its_processes(namespace: Namespace) -> None:
 
 def test_forced_deletion_removes_pod_at_once_and_its_processes_soon(namespace: Namespace) -> None:
     mark = f"{namespace.name}-process"
-    namespace.create(pod("forced", container("base", f"{STUBBORN}; : {mark}"), terminationGracePeriodSeconds=60))
+    namespace.create(
+        pod("forced", container("base", f"{STUBBORN}; : {mark}"), terminationGracePeriodSeconds=60)
+    )
     namespace.wait_for_phase("forced", "Running")
     namespace.delete("forced", 0)
     assert namespace.pod("forced") is None
@@ -150,7 +154,11 @@ def test_evicted_by_the_api_pod_ends_like_a_deleted_one(namespace: Namespace) ->
     )
     seen = _watch(namespace, "evicted", lambda: False)
     assert seen[-1]["metadata"]["deletionTimestamp"]
-    conditions = {condition["type"]: condition["reason"] for condition in seen[-1]["status"]["conditions"] if "reason" in condition}
+    conditions = {
+        condition["type"]: condition["reason"]
+        for condition in seen[-1]["status"]["conditions"]
+        if "reason" in condition
+    }
     assert conditions["DisruptionTarget"] == "EvictionByEvictionAPI"
 
 
@@ -191,17 +199,20 @@ def test_log_since_leaves_out_what_is_older(logged: Namespace) -> None:
 
 def test_log_timestamps_are_those_of_the_lines(logged: Namespace) -> None:
     lines = dict(line.split(" ", 1)[::-1] for line in logged.log("log", timestamps=True).splitlines())
-    begun, ended = (datetime.datetime.fromisoformat(lines[text].replace("Z", "+00:00")[:26] + "+00:00") for text in ("old", "new"))
+    begun, ended = (
+        datetime.datetime.fromisoformat(lines[text].replace("Z", "+00:00")[:26] + "+00:00")
+        for text in ("old", "new")
+    )
     assert 2.5 < (ended - begun).total_seconds() < 6
 
 
 def test_log_is_followed_until_the_container_ends(namespace: Namespace) -> None:
     namespace.create(pod("follow", container("base", "for i in 1 2 3; do echo $i; sleep 0.5; done")))
-    namespace.wait(
-        "follow", lambda pod: "running" in state_of(pod) or "terminated" in state_of(pod)
-    )
+    namespace.wait("follow", lambda pod: "running" in state_of(pod) or "terminated" in state_of(pod))
     lines: list[tuple[float, str]] = []
-    stream = namespace.core.read_namespaced_pod_log("follow", namespace.name, follow=True, _preload_content=False)
+    stream = namespace.core.read_namespaced_pod_log(
+        "follow", namespace.name, follow=True, _preload_content=False
+    )
 
     def read() -> None:
         lines.extend((time.monotonic(), line.decode().strip()) for line in stream)

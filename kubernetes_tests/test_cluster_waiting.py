@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kubernetes_tests.cluster.pods import CPUS, container, pod, state_of, status_of, terminated, waiting_reason
+from kubernetes_tests.cluster.pods import (
+    CPUS,
+    container,
+    pod,
+    state_of,
+    status_of,
+    terminated,
+    waiting_reason,
+)
 
 if TYPE_CHECKING:
     from kubernetes_tests.cluster.pods import Namespace
@@ -65,7 +73,9 @@ STUCK = [
         pod(
             "secret-env",
             container(
-                "base", "exit 0", env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "k"}}}]
+                "base",
+                "exit 0",
+                env=[{"name": "A", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "k"}}}],
             ),
         ),
         "CreateContainerConfigError",
@@ -143,12 +153,16 @@ def test_pod_starts_once_its_secret_exists(namespace: Namespace) -> None:
         )
     )
     namespace.wait_for_event("late", "FailedMount")
-    namespace.core.create_namespaced_secret(namespace.name, {"metadata": {"name": "s"}, "stringData": {"k": "value"}})
+    namespace.core.create_namespaced_secret(
+        namespace.name, {"metadata": {"name": "s"}, "stringData": {"k": "value"}}
+    )
     assert namespace.wait_for_end("late")["status"]["phase"] == "Succeeded"
 
 
 def test_failing_container_is_restarted_with_back_off(started: Namespace) -> None:
-    crashed = started.wait(CRASHING["metadata"]["name"], lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
+    crashed = started.wait(
+        CRASHING["metadata"]["name"], lambda pod: waiting_reason(pod) == "CrashLoopBackOff"
+    )
     status = status_of(crashed)
     assert status["restartCount"] >= 1
     assert status["lastState"]["terminated"]["exitCode"] == 5
@@ -160,7 +174,12 @@ def test_failing_container_is_restarted_with_back_off(started: Namespace) -> Non
 @pytest.mark.parametrize(
     ("policy", "script", "restarts"),
     [
-        pytest.param("OnFailure", "test -e /work/seen || { touch /work/seen; exit 1; }", True, id="failure_is_restarted"),
+        pytest.param(
+            "OnFailure",
+            "test -e /work/seen || { touch /work/seen; exit 1; }",
+            True,
+            id="failure_is_restarted",
+        ),
         pytest.param("OnFailure", "exit 0", False, id="success_is_not_restarted"),
     ],
 )

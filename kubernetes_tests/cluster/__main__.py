@@ -30,7 +30,9 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, action: object, text: str) -> argparse.ArgumentParser:
         sub = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(action=action)
-        sub.add_argument("--state", type=Path, default=_default_state(), help="folder of the cluster (%(default)s)")
+        sub.add_argument(
+            "--state", type=Path, default=_default_state(), help="folder of the cluster (%(default)s)"
+        )
         return sub
 
     start = command("start", _start, "Start a cluster in the background.")
@@ -47,7 +49,9 @@ def _parser() -> argparse.ArgumentParser:
     start.add_argument("--memory", default=Capacity.memory, help="the node's memory (%(default)s)")
     start.add_argument("--pods", type=int, default=Capacity.pods, help="the node's pods (%(default)s)")
     start.add_argument("--isolation", choices=("auto", "namespaces", "none"), default="auto")
-    start.add_argument("--keep-data", action="store_true", help="go on with the objects of an earlier cluster")
+    start.add_argument(
+        "--keep-data", action="store_true", help="go on with the objects of an earlier cluster"
+    )
     for component in COMPONENTS:
         start.add_argument(
             f"--{component.removeprefix('kube-')}-arg",

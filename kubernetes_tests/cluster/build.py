@@ -142,6 +142,8 @@ def _follow(process: subprocess.Popen[str], report: Callable[[str], None]) -> li
             break
         report(f"building the local cluster: {progress} ({time.monotonic() - started:.0f} s)")
     reader.join()
+    if process.stderr is not None:
+        process.stderr.close()
     report(f"built the local cluster in {time.monotonic() - started:.0f} s")
     return progress.other[-30:]
 

@@ -86,6 +86,7 @@ func componentArguments(c *config.Config, name string) []string {
 			"--node-monitor-period=1s",
 			// A real cluster declares a node lost after 50 seconds.
 			"--node-monitor-grace-period=6s",
+			"--node-eviction-rate=10",
 			"--concurrent-namespace-syncs=10",
 			"--kube-api-qps=200",
 			"--kube-api-burst=400",

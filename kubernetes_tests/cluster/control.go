@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -30,7 +29,13 @@ func (s *supervisor) serveControl() error {
 	}
 	command("/stop", func() error { s.stop(); return nil })
 	command("/node/lose", func() error { s.kill(nodeName); return nil })
-	command("/node/restore", func() error { return s.start(nodeName) })
+	command("/node/restore", func() error {
+		if err := s.start(nodeName); err != nil {
+			return err
+		}
+		return waitForNode(context.Background(), s.config)
+	})
+	command("/node/wait", func() error { return waitForNode(context.Background(), s.config) })
 	command("/apiserver/stop", func() error { s.kill(apiserverName); return nil })
 	command("/apiserver/start", func() error {
 		if err := s.start(apiserverName); err != nil {
@@ -38,7 +43,7 @@ func (s *supervisor) serveControl() error {
 		}
 		return waitForAPIServer(context.Background(), s.config)
 	})
-	mux.HandleFunc("POST /evict", s.forwardToNode)
+	mux.HandleFunc("POST /evict", s.evict)
 	go http.Serve(listener, mux)
 	return nil
 }
@@ -58,7 +63,8 @@ func (s *supervisor) status(w http.ResponseWriter, _ *http.Request) {
 	})
 }
 
-func (s *supervisor) forwardToNode(w http.ResponseWriter, r *http.Request) {
+// evict has the node evict a pod, and answers when that is done.
+func (s *supervisor) evict(w http.ResponseWriter, r *http.Request) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -67,11 +73,11 @@ func (s *supervisor) forwardToNode(w http.ResponseWriter, r *http.Request) {
 	}}
 	target := url.URL{Scheme: "http", Host: "node", Path: r.URL.Path, RawQuery: r.URL.RawQuery}
 	response, err := client.Post(target.String(), "", nil)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusBadGateway)
-		return
+	if err == nil {
+		response.Body.Close()
+		err = waitForEviction(r.Context(), s.config, r.URL.Query().Get("namespace"), r.URL.Query().Get("pod"))
 	}
-	defer response.Body.Close()
-	w.WriteHeader(response.StatusCode)
-	io.Copy(w, response.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
 }

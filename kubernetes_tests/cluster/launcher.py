@@ -93,7 +93,7 @@ class LocalCluster:
         state_dir: str | Path | None = None,
         *,
         images: Sequence[Image] = (),
-        capacity: Capacity = Capacity(),  # noqa: B008 - frozen
+        capacity: Capacity = Capacity(),
         arguments: Mapping[str, Sequence[str]] | None = None,
         apiserver_port: int = 0,
         isolation: str = "auto",
@@ -144,24 +144,28 @@ class LocalCluster:
             "parent_pid": 0 if self._daemon else os.getpid(),
         }
         (self.state_dir / "config.json").write_text(json.dumps(config, indent=2))
-        with self._log_path.open("wb") as log:
-            self._process = subprocess.Popen(
-                [str(programs.cluster), "serve", str(self.state_dir)],
-                # The other end of the pipe closes when this process ends.
-                stdin=subprocess.DEVNULL if self._daemon else subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self._process = self._spawn([str(programs.cluster), "serve", str(self.state_dir)])
         try:
             self._wait_until_ready(self._process)
         except BaseException:
             self.stop()
             raise
 
+    def _spawn(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        with self._log_path.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                # The other end of the pipe closes when this process ends.
+                stdin=subprocess.DEVNULL if self._daemon else subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                **options,
+            )
+
     def _prepare_state(self) -> None:
         if not self._keep_data:
-            for name in ("etcd", "kubelet", "containers", "pods", "logs", "pki"):
+            for name in ("etcd", "kubelet", "sandboxes", "containers", "pods", "logs", "pki"):
                 shutil.rmtree(self.state_dir / name, ignore_errors=True)
         # Whoever may list the folder can read Secrets: it is the user's alone.
         self.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -180,7 +184,9 @@ class LocalCluster:
             if self.status().get("ready"):
                 return
             time.sleep(0.05)
-        raise ClusterError(f"the cluster is not ready after {START_SECONDS:.0f} s; logs: {self.state_dir}/logs")
+        raise ClusterError(
+            f"the cluster is not ready after {START_SECONDS:.0f} s; logs: {self.state_dir}/logs"
+        )
 
     def stop(self) -> None:
         """End the cluster and every process in it. Does nothing when it does not run."""
@@ -231,10 +237,15 @@ class LocalCluster:
         """Start the node again, and return when it is ready."""
         self._command("/node/restore")
 
-    def evict(self, namespace: str, pod: str) -> None:
-        """Have the kubelet evict a running pod for shortage of memory. It takes up to 20 seconds.
+    def wait_for_node(self) -> None:
+        """Return when the node is ready and short of nothing."""
+        self._command("/node/wait")
 
-        The eviction API needs no help: it works as in every cluster.
+    def evict(self, namespace: str, pod: str) -> None:
+        """Have the kubelet evict a running pod for shortage of memory, and return when it has.
+
+        That takes up to 15 seconds, and for about as long again the node takes no pods without memory requests:
+        see :meth:`wait_for_node`. The eviction API needs no help: it works as in every cluster.
         """
         query = urllib.parse.urlencode({"namespace": namespace, "pod": pod})
         self._command(f"/evict?{query}")

@@ -66,7 +66,10 @@ class Namespace:
         core.create_namespace({"metadata": {"name": name}})
         namespace = cls(core, name)
         try:
-            until("the default service account", lambda: _exists(core.read_namespaced_service_account, "default", name))
+            until(
+                "the default service account",
+                lambda: _exists(core.read_namespaced_service_account, "default", name),
+            )
             yield namespace
         finally:
             core.delete_namespace(name, grace_period_seconds=0)
@@ -130,7 +133,9 @@ class Namespace:
 
     def wait_for_event(self, name: str, reason: str, text: str = "", seconds: float = WAIT_SECONDS) -> Json:
         def look() -> Json | None:
-            return next((e for e in self.events(name) if e["reason"] == reason and text in e["message"]), None)
+            return next(
+                (e for e in self.events(name) if e["reason"] == reason and text in e["message"]), None
+            )
 
         return until(f"event {reason} with {text!r} of pod {name}", look, seconds)
 

@@ -3,11 +3,14 @@ package main
 import (
 	"context"
 	"fmt"
+	"net"
+	"strconv"
 	"time"
 
 	"airflow-kubernetes-callbacks.invalid/cluster/internal/config"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -34,7 +37,7 @@ func waitForAPIServer(ctx context.Context, c *config.Config) error {
 }
 
 // waitForNode waits until pods can be created and will be run: the node is
-// ready and the namespace "default" has its service account.
+// ready and short of nothing, and the namespace "default" has its service account.
 func waitForNode(ctx context.Context, c *config.Config) error {
 	client, err := adminClient(c)
 	if err != nil {
@@ -45,16 +48,53 @@ func waitForNode(ctx context.Context, c *config.Config) error {
 			return false
 		}
 		node, err := client.CoreV1().Nodes().Get(ctx, config.Address, metav1.GetOptions{})
-		if err != nil || len(node.Spec.Taints) > 0 {
-			return false
-		}
-		for _, condition := range node.Status.Conditions {
-			if condition.Type == corev1.NodeReady {
-				return condition.Status == corev1.ConditionTrue
-			}
-		}
-		return false
+		return err == nil && len(node.Spec.Taints) == 0 && answers(c, node) &&
+			condition(node, corev1.NodeReady) == corev1.ConditionTrue &&
+			condition(node, corev1.NodeMemoryPressure) == corev1.ConditionFalse
 	})
+}
+
+// answers says whether the node object is that of the kubelet that runs now, and
+// it listens: the object may be older.
+func answers(c *config.Config, node *corev1.Node) bool {
+	if int(node.Status.DaemonEndpoints.KubeletEndpoint.Port) != c.Ports.Kubelet {
+		return false
+	}
+	connection, err := net.Dial("tcp", net.JoinHostPort(config.Address, strconv.Itoa(c.Ports.Kubelet)))
+	if err != nil {
+		return false
+	}
+	connection.Close()
+	return true
+}
+
+// waitForEviction waits until the kubelet has evicted the pod and the node says
+// that it is short of memory, which it does a moment later.
+func waitForEviction(ctx context.Context, c *config.Config, namespace, pod string) error {
+	client, err := adminClient(c)
+	if err != nil {
+		return err
+	}
+	err = poll(ctx, fmt.Sprintf("pod %s/%s is not evicted", namespace, pod), func() bool {
+		found, err := client.CoreV1().Pods(namespace).Get(ctx, pod, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && found.Status.Phase == corev1.PodFailed
+	})
+	if err != nil {
+		return err
+	}
+	return poll(ctx, "the node is not short of memory", func() bool {
+		node, err := client.CoreV1().Nodes().Get(ctx, config.Address, metav1.GetOptions{})
+		return err == nil && condition(node, corev1.NodeMemoryPressure) == corev1.ConditionTrue
+	})
+}
+
+func condition(node *corev1.Node, kind corev1.NodeConditionType) corev1.ConditionStatus {
+	for _, c := range node.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return corev1.ConditionUnknown
 }
 
 func poll(ctx context.Context, failure string, done func() bool) error {

@@ -159,6 +159,9 @@ func (s *supervisor) run(ctx context.Context) error {
 	if err := waitForAPIServer(ctx, s.config); err != nil {
 		return err
 	}
+	if err := keepControlPlaneNode(ctx, s.config); err != nil {
+		return err
+	}
 	for _, name := range []string{controllersName, schedulerName, nodeName} {
 		if err := s.start(name); err != nil {
 			return err

@@ -68,7 +68,7 @@ func (r *Runtime) CreateContainer(_ context.Context, sandboxID string, c *runtim
 		}
 	}
 	r.containers[id] = created
-	return id, nil
+	return id, created.save()
 }
 
 // commandLine applies the rules of command, args, ENTRYPOINT and CMD:

@@ -54,12 +54,14 @@ func (c *container) start() error {
 		c.message = fmt.Sprintf("failed to create containerd task: failed to create shim task: OCI runtime create failed: "+
 			"runc create failed: unable to start container process: error during container init: %s: unknown", failure)
 		close(c.exited)
+		c.save()
 		return status.Error(codes.Unknown, c.message)
 	}
 	c.log = log
 	c.pid = cmd.Process.Pid
 	c.startedAt = now()
 	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
+	c.save()
 	var streams sync.WaitGroup
 	streams.Go(func() { log.copyFrom("stdout", outRead); outRead.Close() })
 	streams.Go(func() { log.copyFrom("stderr", errRead); errRead.Close() })
@@ -147,6 +149,7 @@ func (c *container) wait(cmd *exec.Cmd, streams *sync.WaitGroup) {
 		c.reason = "Error"
 	}
 	c.state = runtimeapi.ContainerState_CONTAINER_EXITED
+	c.save()
 	close(c.exited)
 }
 
@@ -167,6 +170,7 @@ func (c *container) stop(ctx context.Context, grace time.Duration) error {
 	if state == runtimeapi.ContainerState_CONTAINER_CREATED {
 		c.state = runtimeapi.ContainerState_CONTAINER_EXITED
 		c.finishedAt = now()
+		c.save()
 		close(c.exited)
 	}
 	c.mu.Unlock()

@@ -42,14 +42,18 @@ type Runtime struct {
 
 var _ internalapi.RuntimeService = &Runtime{}
 
-// New returns a runtime without pods.
-func New(c *config.Config, spawn func(*exec.Cmd) error, namespaces Namespaces) *Runtime {
+// New returns a runtime with the pods that an earlier one left behind. None of
+// their processes is alive: a node's containers end with it.
+func New(c *config.Config, spawn func(*exec.Cmd) error, namespaces Namespaces) (*Runtime, error) {
 	r := &Runtime{
 		config: c, spawn: spawn, namespaces: namespaces,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
 	}
+	if err := r.load(); err != nil {
+		return nil, err
+	}
 	go r.watchMemory()
-	return r
+	return r, nil
 }
 
 func newID() string {

@@ -3,6 +3,7 @@ package cri
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"airflow-kubernetes-callbacks.invalid/cluster/internal/config"
 
@@ -31,7 +32,7 @@ func (r *Runtime) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfi
 		s.address = fmt.Sprintf("127.%d.%d.%d", 10+n/64516%200, n/254%254, 1+n%254)
 	}
 	r.sandboxes[s.id] = s
-	return s.id, nil
+	return s.id, s.save(r.config)
 }
 
 // StopPodSandbox ends what still runs in it.
@@ -54,9 +55,9 @@ func (r *Runtime) StopPodSandbox(ctx context.Context, id string) error {
 		}
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	s.ready = false
-	r.mu.Unlock()
-	return nil
+	return s.save(r.config)
 }
 
 // RemovePodSandbox forgets a sandbox and its containers.
@@ -71,7 +72,10 @@ func (r *Runtime) RemovePodSandbox(ctx context.Context, id string) error {
 			r.forget(c)
 		}
 	}
-	delete(r.sandboxes, id)
+	if s := r.sandboxes[id]; s != nil {
+		os.Remove(s.recordPath(r.config))
+		delete(r.sandboxes, id)
+	}
 	return nil
 }
 

@@ -53,7 +53,10 @@ func Run(c *config.Config) error {
 	if err != nil {
 		return err
 	}
-	runtime := cri.New(c, spawn, namespaces)
+	runtime, err := cri.New(c, spawn, namespaces)
+	if err != nil {
+		return err
+	}
 	failed := make(chan error, 1)
 	go func() {
 		if err := serveControl(c, runtime); err != nil {
