@@ -13,7 +13,7 @@ from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, class
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
-from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_from_log_tail, reason_with_events
+from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
 from airflow_kubernetes_callbacks.situation import RowState
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
@@ -42,6 +42,8 @@ class Answer:
     launched_attempt: int | None = None
     #: The launch was not made: the row has moved on.
     skipped: bool = False
+    #: The pod has the Secret that it waits for, if it waits for one.
+    supplied: bool = False
 
 
 class Launcher(Protocol):
@@ -131,6 +133,10 @@ class Requests:
     def adopt(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._adopt(pod))
 
+    def ensure_payload(self, pod: PodView) -> None:
+        """Create the Secret of a pod whose creation was not answered, if it is missing."""
+        self._submit(pod, lambda: self._ensure_payload(pod), supplies=True)
+
     def explain(self, pod: PodView) -> None:
         """Look for the reason of a failure that the pod's status does not tell."""
         self._submit(pod, lambda: self._explain(pod))
@@ -151,10 +157,10 @@ class Requests:
 
     # In worker threads -----------------------------------------------------------------------------
 
-    def _submit(self, pod: PodView, request: Callable[[], PodView | None]) -> None:
+    def _submit(self, pod: PodView, request: Callable[[], PodView | None], *, supplies: bool = False) -> None:
         def work() -> None:
             try:
-                answer = Answer(pod.callback_id, view=request())
+                answer = Answer(pod.callback_id, view=request(), supplied=supplies)
             except Exception as error:  # noqa: BLE001
                 failure = classify(error)
                 message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
@@ -178,15 +184,19 @@ class Requests:
             return self._read(pod)
         log.info("Adopted pod %s/%s of callback %s.", pod.namespace, pod.name, pod.callback_id)
         if adopted is not None and adopted.started_at is None:
-            self._launcher.ensure_payload(adopted, lambda: self._make_workload(pod.callback_id))
+            self._ensure_payload(adopted)
         return adopted
+
+    def _ensure_payload(self, pod: PodView) -> PodView:
+        self._launcher.ensure_payload(pod, lambda: self._make_workload(pod.callback_id))
+        return pod
 
     def _explain(self, pod: PodView) -> PodView:
         """Return the view with a better reason, or with the same one; never fails."""
         reason = None
         if not pod.gone and pod.outcome is CallbackOutcome.FAILED:
             reason = self._try(
-                lambda: reason_from_log_tail(self._client.log_tail(pod, limit_bytes=LOG_TAIL_BYTES))
+                lambda: reason_with_log(pod.reason, self._client.log_tail(pod, limit_bytes=LOG_TAIL_BYTES))
             )
         reason = reason or pod.reason or ""
         told = self._try(lambda: reason_with_events(reason, self._client.warning_events(pod)))
