@@ -1,0 +1,252 @@
+"""README and docs say what is so: every code block is run or parsed, every link leads somewhere."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(
+    page
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
+    if not {"_build", "_generated"} & set(page.parts)
+)
+FENCE = re.compile(r"^( *)```(\{?\w*\}?)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+#: Providers that an example may import and that are not installed here: such a block is compiled only.
+NOT_INSTALLED = ("airflow.providers.amazon",)
+#: Words that stand for something of the reader's.
+PLACEHOLDERS = {"REPOSITORY", "NAME", "ID"}
+
+
+@dataclass(frozen=True)
+class Block:
+    page: Path
+    line: int
+    language: str
+    text: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+
+def _blocks(*languages):
+    found = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            indent, language, body = match.groups()
+            line = text.count("\n", 0, match.start()) + 1
+            body = re.sub(rf"^{indent}", "", body, flags=re.MULTILINE)
+            found.append(Block(page, line, language, body))
+    chosen = [block for block in found if not languages or block.language in languages]
+    return pytest.mark.parametrize("block", [pytest.param(block, id=block.name) for block in chosen])
+
+
+@_blocks()
+def test_language_of_block_is_one_that_is_checked(block):
+    checked = {"python", "ini", "yaml", "console", "dockerfile"}
+    assert block.language in checked | {"text", "mermaid", "{toctree}", "{include}"}
+
+
+@_blocks("python")
+def test_python_block_runs(block):
+    code = compile(block.text, block.name, "exec", dont_inherit=True)
+    if not any(module in block.text for module in NOT_INSTALLED):
+        exec(code, {"__name__": "documentation"})
+
+
+@_blocks("ini")
+def test_ini_block_has_options_that_exist_and_values_that_are_accepted(block):
+    from airflow.configuration import conf
+
+    from airflow_kubernetes_callbacks.errors import SettingsError
+    from airflow_kubernetes_callbacks.rules import load_rules
+    from airflow_kubernetes_callbacks.settings import SECTION, load_settings
+
+    parser = configparser.RawConfigParser(interpolation=None)
+    parser.read_string(block.text)
+    for section in parser.sections():
+        if section == "aws_eks_executor":  # of a provider that is not installed here
+            continue
+        described = conf.configuration_description.get(section, {}).get("options", {})
+        for option in parser.options(section):
+            assert option in described, f"there is no [{section}] {option}"
+    values = dict(parser.items(SECTION)) if parser.has_section(SECTION) else {}
+
+    class Reader:
+        def get(self, section, key, **kwargs):
+            return values.get(key, kwargs.get("fallback"))
+
+    settings = load_settings(Reader())
+    if not settings.rules_file:
+        load_rules(settings)
+    else:
+        with pytest.raises(SettingsError, match="cannot be read"):
+            load_rules(settings)
+
+
+@_blocks("yaml")
+def test_yaml_block_parses_and_kubernetes_knows_it(block):
+    from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
+
+    from airflow_kubernetes_callbacks.rules import parse_rules
+
+    documents = list(yaml.safe_load_all(block.text))
+    assert documents
+    first = block.text.lstrip().splitlines()[0]
+    if first.startswith("# rules"):
+        assert parse_rules(block.text, block.name)
+        return
+    for document in documents:
+        if first.startswith("# values.yaml"):
+            assert isinstance(document, dict)
+            continue
+        assert document["apiVersion"], block.name
+        assert document["metadata"]["name"], block.name
+        if document["kind"] == "Pod":
+            pod = PodGenerator.deserialize_model_dict(document)
+            assert "base" in [container.name for container in pod.spec.containers]
+
+
+def test_roles_in_the_docs_are_the_ones_that_check_prints():
+    from airflow_kubernetes_callbacks.cli.preflight import needed_access, role_yaml
+
+    text = (ROOT / "docs/explanation/security.md").read_text(encoding="utf-8")
+    documents = [yaml.safe_load(match[3]) for match in FENCE.finditer(text) if match[2] == "yaml"]
+    for document, delivery in zip(documents, ("secret", "argument"), strict=True):
+        assert document == yaml.safe_load(role_yaml("airflow", needed_access(delivery)))
+
+
+@pytest.fixture(scope="module")
+def parser():
+    from airflow.cli import cli_parser
+
+    return cli_parser.get_parser()
+
+
+@_blocks("console", "dockerfile")
+def test_commands_parse(block, parser, capsys):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    for line in block.text.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if " -- " in line:  # kubectl exec ... -- airflow ...
+            words = words[words.index("--") + 1 :]
+        if not words:
+            continue
+        match words[0]:
+            case "airflow":
+                _parses(parser, words[1:], capsys)
+            case "make":
+                assert next(word for word in words[1:] if "=" not in word) in targets, line
+            case "kubectl" | "helm" | "git" | "pip" | "cd" | "FROM" | "RUN":
+                pass
+            case other:
+                pytest.fail(f"{other!r} is no command that is known here: {line}")
+
+
+def _parses(parser, arguments, capsys):
+    try:
+        parser.parse_args(arguments)
+    except SystemExit as end:
+        assert end.code == 0 and "--help" in arguments, capsys.readouterr().err  # noqa: PT018
+
+
+def test_every_command_and_option_is_in_the_reference():
+    from airflow_kubernetes_callbacks.cli.definition import COMMANDS
+
+    text = (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
+    for command in COMMANDS:
+        section = text.split(f"\n## {command.name}\n")[1].split("\n## ")[0]
+        for argument in command.args:
+            option = next((flag for flag in reversed(argument.flags) if flag.startswith("--")), None)
+            common = ("--output", "--verbose")
+            assert option is None or option in common or option in section, f"{command.name} {option}"
+
+
+def test_metrics_in_the_docs_are_the_ones_that_are_sent():
+    from airflow_kubernetes_callbacks.actions import FailureKind
+    from airflow_kubernetes_callbacks.metrics import METRICS
+
+    page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([\w.]+)` \| (\w+) \| (.*?) \| (.*) \|$", page, re.MULTILINE)
+    sent = [(m.name, m.type, ", ".join(f"`{tag}`" for tag in m.tags), m.meaning) for m in METRICS]
+    assert told == sent
+    assert {kind.value for kind in FailureKind} <= set(re.findall(r"^`(\w+)`$", page, re.MULTILINE))
+
+
+def test_labels_and_annotations_in_the_docs_are_the_ones_of_the_pod():
+    from airflow_kubernetes_callbacks import identity
+
+    page = (ROOT / "docs/reference/pod.md").read_text(encoding="utf-8")
+    told = set(re.findall(r"`([\w/.-]+)`", page))
+    assert told >= identity.RESERVED_KEYS
+    assert identity.RESULT_FINALIZER in told
+
+
+LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def _links():
+    found = []
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        found.extend(pytest.param(page, target, id=f"{page.name}-{target}") for target in LINK.findall(text))
+    return found
+
+
+@pytest.mark.parametrize(("page", "target"), _links())
+def test_link_leads_somewhere(page, target):
+    if target.startswith(("https://", "http://")):
+        return
+    path, _, anchor = unquote(target).partition("#")
+    file = (page.parent / path).resolve() if path else page
+    assert file.exists(), f"{page.name}: {target}"
+    if anchor:
+        headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), re.MULTILINE)
+        assert anchor in [_anchor(heading) for heading in headings], f"{page.name}: {target}"
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_every_page_is_reachable():
+    """Sphinx warns of a page that is in no table of contents; a picture that nothing shows is found here."""
+    shown = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for picture in (ROOT / "docs/_static").glob("*.svg"):
+        assert picture.name in shown
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_site_builds_without_a_warning(tmp_path):
+    done = subprocess.run(
+        ["make", "docs", f"ARGS=-d {tmp_path}/doctrees"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    built = ROOT / "docs/_build/html"
+    assert "max_active_callbacks" in (built / "reference/configuration.html").read_text(encoding="utf-8")
+    assert "run as pods" in (built / "changelog.html").read_text(encoding="utf-8")
+
+
+def test_json_in_the_docs_is_json():
+    """JSON stands only inside ini blocks, where ``test_ini_block...`` parses it; keep it that way."""
+    for page in PAGES:
+        for match in FENCE.finditer(page.read_text(encoding="utf-8")):
+            if match[2] == "json":
+                json.loads(match[3])
