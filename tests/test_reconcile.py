@@ -13,6 +13,7 @@ from airflow_kubernetes_callbacks.actions import (
     EmitFailure,
     EmitRunning,
     EmitSuccess,
+    EnsurePayload,
     Explain,
     FailureKind,
     Launch,
@@ -774,6 +775,17 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             Occupy(),
         ),
         case(
+            "C4-pod-whose-creation-was-not-answered-gets-its-payload",
+            situation(QUEUED_ROW, pod(), memory=Memory(known=True, repeat_attempt=1, retry_at=NOW + 5)),
+            Occupy(),
+            EnsurePayload(pod()),
+        ),
+        case(
+            "C4-running-pod-whose-creation-was-not-answered-has-it",
+            situation(QUEUED_ROW, pod(RUNNING), memory=Memory(known=True, repeat_attempt=1), **API),
+            Occupy(),
+        ),
+        case(
             "pod-that-never-started-is-deleted-after-its-attempt-is-recorded",
             situation(QUEUED_ROW, pod(NEVER_STARTED)),
             Occupy(),
@@ -909,7 +921,7 @@ def every_situation():
 
 TERMINAL_EVENTS = (EmitSuccess, EmitFailure)
 EVENTS = (*TERMINAL_EVENTS, EmitRunning)
-POD_CHANGES = (Adopt, Delete, MarkDone, RemoveFinalizer)
+POD_CHANGES = (Adopt, Delete, EnsurePayload, MarkDone, RemoveFinalizer)
 
 
 def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:

@@ -25,6 +25,13 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
+class EnsurePayload:
+    """See that the Secret is there that this pod waits for: the answer to its creation was lost."""
+
+    pod: PodView
+
+
+@dataclass(frozen=True, slots=True)
 class Delete:
     """Delete the pod.
 
@@ -115,6 +122,7 @@ class LookAgain:
 Action = (
     Launch
     | Adopt
+    | EnsurePayload
     | Delete
     | Explain
     | MarkDone

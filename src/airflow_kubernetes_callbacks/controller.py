@@ -22,6 +22,7 @@ from airflow_kubernetes_callbacks.actions import (
     EmitFailure,
     EmitRunning,
     EmitSuccess,
+    EnsurePayload,
     Explain,
     FailureKind,
     Launch,
@@ -225,6 +226,8 @@ class CallbackController:
                 case Adopt(pod):
                     self._metrics.adopted()
                     self._ask(callback_id, self._requests.adopt, pod)
+                case EnsurePayload(pod):
+                    self._ask(callback_id, self._requests.ensure_payload, pod)
                 case Delete(pod, why, unstarted):
                     if unstarted:
                         self._condemn(callback_id, pod, why)
@@ -298,6 +301,8 @@ class CallbackController:
         track.busy = max(0, track.busy - 1)
         if answer.view is not None:
             self.cache.observe(answer.view, time.monotonic())
+        if answer.supplied:
+            track.repeat_attempt = None
         if answer.launched_attempt is not None:
             self._take_launch(answer)
         elif answer.failure is not None:
