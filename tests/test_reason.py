@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from airflow_kubernetes_callbacks.outcome import PodView, pod_view
 from airflow_kubernetes_callbacks.reason import (
     could_not_start,
     ran_and_failed,
-    reason_from_log_tail,
     reason_with_events,
     reason_with_log,
 )
@@ -171,7 +171,7 @@ def test_strange_logs_are_read_without_an_error(text: str) -> None:
     failure_in_log(text)
     view = failed_pod(text)
     assert (view.reason or "").startswith("Ran and failed: ")
-    reason_from_log_tail(text.encode("utf-8", "surrogatepass"))
+    reason_with_log(None, text.encode("utf-8", "surrogatepass"))
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("utf-8", "replace")))
@@ -244,7 +244,7 @@ def test_log_makes_the_reason_better(reason: str | None, better: str) -> None:
 @pytest.mark.parametrize("tail", [b"", b"nothing of note\n", b"\xff\xfe" * 100, b"x" * 10_000_000], ids=len)
 def test_log_that_tells_nothing_leaves_the_reason(tail: bytes) -> None:
     assert reason_with_log("Ran and failed: it", tail) == "Ran and failed: it"
-    assert reason_from_log_tail(tail) is None
+    assert reason_with_log(None, tail) is None
 
 
 def event(message: str | None, time: str = "2026-06-01T10:00:00Z", **more: Any) -> dict[str, Any]:
@@ -352,6 +352,46 @@ def test_token_that_begins_before_a_tail_is_masked() -> None:
 )
 def test_ordinary_words_are_not_masked(text: str) -> None:
     assert mask_secrets(text) == text
+
+
+def test_token_that_a_termination_message_begins_in_is_masked() -> None:
+    view = failed_pod(f'{TOKEN[45:]}","log_path":"x"}} and words')
+
+    assert TOKEN[-30:] not in (view.reason or "")
+    assert "and words" in (view.reason or "")
+
+
+SLOW = {
+    "one word": "x" * 65536,
+    "beginnings of tokens": "eyJ" * 22000,
+    "beginnings of tokens with dots": "eyJ." * 16000,
+    "dots": "a." * 32000,
+    "backslashes": "\\" * 65536,
+    "token, backslashes": "token" + "\\" * 65536,
+    "token fields": "token='" * 9000,
+    "bearer": "bearer " * 9000,
+    "spaces": "bearer" + " " * 65536,
+    "escapes": "\x1b[" * 30000,
+    "long escape": "\x1b[" + "0" * 65536,
+    "quotes": '\\"' * 32000,
+    "exceptions": '"exc_type":"' * 5400,
+    "console lines in one": "[error    ] Failed to read file " * 2000,
+    "console lines": "[error ] Failed to read file error= loc=\n" * 1500,
+    "hints": line(event="Callback failed", error="API_SERVER_ERROR ServerResponseError: " * 1600),
+    "nested": '{"a":' * 13000,
+    "lines": "{\n" * 32000,
+}
+
+
+@pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
+def test_no_text_takes_long(text: str) -> None:
+    begin = time.process_time()
+
+    presentable(text)
+    reason_with_log(None, text.encode())
+    failed_pod(text)
+
+    assert time.process_time() - begin < 2
 
 
 @pytest.mark.parametrize(

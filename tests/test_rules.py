@@ -22,6 +22,7 @@ from airflow_kubernetes_callbacks.pod_settings import PodSettings, Resources, me
 from airflow_kubernetes_callbacks.pod_template import load_template, parse_template
 from airflow_kubernetes_callbacks.rules import POD_OPTIONS, PodRules, Subject, load_rules, parse_rules
 from airflow_kubernetes_callbacks.settings import OPTIONS, CallbackSettings
+from tests.callback_pods import HELM
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -554,6 +555,40 @@ def test_template_is_read_again_when_it_changes(tmp_path: Path) -> None:
 
     assert again.spec.containers[0].image == "one"
     assert load_template(str(path)).spec.containers[0].image == "second"
+
+
+MISSPELT = """
+kind: Pod
+metadata: {lables: {a: b}, annotations: {any.key/goes: here}}
+spec:
+  nodeName:
+  containers:
+    - {name: first, image: x}
+    - {name: base, image: x, resorces: {}, env: [{name: A, valeu: b}]}
+"""
+
+
+def test_misspelt_keys_of_a_template_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text(MISSPELT)
+
+    for _ in range(3):
+        load_template(str(path))
+
+    (record,) = [
+        record for record in caplog.records if record.name.startswith("airflow_kubernetes_callbacks")
+    ]
+    assert record.getMessage().startswith(
+        f"Pod template {path}: metadata.lables, spec.containers[1].env[0].valeu, spec.containers[1].resorces is left"
+    )
+
+
+def test_known_keys_of_a_template_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    parse_template(HELM, "t")
+
+    assert not [record for record in caplog.records if record.name.startswith("airflow_kubernetes_callbacks")]
 
 
 @given(JSON)

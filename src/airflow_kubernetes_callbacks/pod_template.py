@@ -1,8 +1,13 @@
-"""Reading of pod template files: the one effect beside the pure modules about the callback's pod."""
+"""Reading of pod template files: the one effect beside the pure modules about the callback's pod.
+
+The client's models take what they know and drop the rest without a word, a misspelt key or one that is
+newer than the client. Such keys are logged, once for each version of the file.
+"""
 
 from __future__ import annotations
 
 import copy
+import logging
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +18,11 @@ from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 from airflow_kubernetes_callbacks.errors import LaunchError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from kubernetes.client import models as k8s
+
+log = logging.getLogger(__name__)
 
 _REMEDY = "Correct the file, or set [kubernetes_callbacks] pod_template_file to another one."
 
@@ -57,8 +66,29 @@ def parse_template(text: bytes | str, name: str) -> k8s.V1Pod:
     if isinstance(spec, dict) and not spec.get("containers"):
         document = {**document, "spec": {**spec, "containers": [{"name": "base"}]}}
     try:
-        return PodGenerator.deserialize_model_dict(document)
+        pod: k8s.V1Pod = PodGenerator.deserialize_model_dict(document)
     except Exception as error:
         raise LaunchError(
             f"pod template {name!r} is not a pod: {type(error).__name__}: {error}. {_REMEDY}"
         ) from error
+    if unknown := sorted(_unknown_keys(document, PodGenerator.serialize_pod(pod))):
+        log.warning(
+            "Pod template %s: %s is left out of the pod, the installed Kubernetes client does not know it. "
+            "Look for a misspelling, or install a newer client.",
+            name,
+            ", ".join(unknown),
+        )
+    return pod
+
+
+def _unknown_keys(given: object, understood: object, path: str = "") -> Iterator[str]:
+    """Yield the paths of keys in *given* that did not come through the client's model."""
+    if isinstance(given, dict) and isinstance(understood, dict):
+        for key, value in given.items():
+            if key in understood:
+                yield from _unknown_keys(value, understood[key], f"{path}.{key}")
+            elif value is not None:
+                yield f"{path}.{key}".removeprefix(".")
+    elif isinstance(given, list) and isinstance(understood, list):
+        for index, (value, known) in enumerate(zip(given, understood, strict=False)):
+            yield from _unknown_keys(value, known, f"{path}[{index}]")

@@ -55,12 +55,6 @@ def _prefixed(prefix: str, text: str) -> str:
     return presentable(f"{prefix}: {text}")
 
 
-def reason_from_log_tail(tail: bytes) -> str | None:
-    """Return the reason that the end of the base container's log tells, or None if it tells none."""
-    told = _told_by_tail(tail)
-    return ran_and_failed(told.text) if told else None
-
-
 def reason_with_log(reason: str | None, tail: bytes) -> str | None:
     """Return the reason of a failure made better by the end of the log, if that tells more.
 
