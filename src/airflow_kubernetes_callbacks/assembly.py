@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.rules import PodRules
     from airflow_kubernetes_callbacks.settings import CallbackSettings
     from airflow_kubernetes_callbacks.slots import ExecutorSlots
+    from airflow_kubernetes_callbacks.traces import CallbackTraces
 
 STOCK_MODULE_PATH = "airflow.providers.cncf.kubernetes.executors.kubernetes_executor.KubernetesExecutor"
 OWN_MODULE_PATH = "airflow_kubernetes_callbacks.KubernetesExecutor"
@@ -183,11 +184,19 @@ def build_controller(
         store=store,
         client=client,
         requests=requests,
-        metrics=CallbackMetrics(executor.team_name),
+        metrics=CallbackMetrics(executor.team_name, _traces(requests, store)),
         api_owns_running=EXECUTION_API_OWNS_RUNNING,
         keep_finished=not kube_config.delete_worker_pods,
         keep_failed=not kube_config.delete_worker_pods_on_failure,
     )
+
+
+def _traces(requests: Requests, store: CallbackStore) -> CallbackTraces | None:
+    if not conf.getboolean("traces", "otel_on", fallback=False):
+        return None
+    from airflow_kubernetes_callbacks.traces import CallbackTraces
+
+    return CallbackTraces(requests.in_background, store.trace_carrier)
 
 
 def build_connection_tests(executor: Any, settings: CallbackSettings, rules: PodRules) -> ConnectionTests:

@@ -154,6 +154,14 @@ class CallbackStore:
                         kept["pod"] = record.pod
                     callback.data = {**(callback.data or {}), RECORD_KEY: kept}
 
+    def trace_carrier(self, dag_id: str, run_id: str) -> Mapping[str, str] | None:
+        """Return the trace context of this Dag run, if it has one."""
+        from airflow.models.dagrun import DagRun
+
+        query = select(DagRun.context_carrier).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
+        with create_session(scoped=False) as session:
+            return session.scalar(query)
+
     def alive_schedulers(self) -> frozenset[str]:
         """Return the job ids of all schedulers whose heartbeat is recent."""
         threshold = conf.getint("scheduler", "scheduler_health_check_threshold")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_kubernetes_callbacks.outcome import PodView
+    from airflow_kubernetes_callbacks.traces import CallbackTraces
 
 PREFIX = "kubernetes_executor.callback_"
 
@@ -92,10 +93,12 @@ class CallbackMetrics:
     """Counts for one executor.
 
     :param team: goes into every metric as ``team_name`` where there is one.
+    :param traces: gets a span per callback; None where tracing is off.
     """
 
-    def __init__(self, team: str | None) -> None:
+    def __init__(self, team: str | None, traces: CallbackTraces | None = None) -> None:
         self._tags = {"team_name": team} if team else {}
+        self._traces = traces
 
     def _count(self, name: str, **tags: str) -> None:
         Stats.incr(PREFIX + name, tags={**self._tags, **tags})
@@ -134,6 +137,8 @@ class CallbackMetrics:
         if view is not None and view.started_at is not None:
             self._time("pod_to_running", view.started_at - view.created_at)
         Stats.incr(f"deadline_alerts.callback_{state}", tags={**self._tags, "path": path})
+        if self._traces is not None and view is not None:
+            self._traces.ended(view, outcome, path)
 
     def recorded(self, view: PodView, now: float) -> None:
         """The end of this pod's callback is in the database."""
