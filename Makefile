@@ -24,6 +24,8 @@ VENV := .venv/$(AIRFLOW)
 PYTEST := $(VENV)/bin/python -m pytest
 TOOLS := .venv/tools/bin
 ARGS ?=
+# Processes that share the unit tests.
+WORKERS ?= 2
 
 ##@ Try it
 .PHONY: demo
@@ -43,7 +45,7 @@ quick: unit ## The unit tests without the slow ones, on one Airflow
 
 unit: $(VENV)/.ready ## Unit and contract tests on one Airflow (AIRFLOW=3.4.0b2, ARGS="-k settings")
 	@echo "== unit tests, Airflow $(AIRFLOW)"
-	$(PYTEST) tests $(ARGS)
+	$(PYTEST) tests -n $(WORKERS) $(ARGS)
 
 unit-newer-python: ## Unit tests on the newest Python that is installed here
 ifeq ($(NEWER_PYTHON),)
@@ -51,7 +53,7 @@ ifeq ($(NEWER_PYTHON),)
 else
 	@$(MAKE) .venv/newer/.ready
 	@echo "== unit tests, Airflow $(lastword $(AIRFLOWS)), $$(.venv/newer/bin/python --version)"
-	.venv/newer/bin/python -m pytest tests $(ARGS)
+	.venv/newer/bin/python -m pytest tests -n $(WORKERS) $(ARGS)
 endif
 
 compat: $(VENV)/.ready ## Airflow versions without executor callbacks (AIRFLOW=3.0.6)
