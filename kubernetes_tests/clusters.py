@@ -161,6 +161,9 @@ class Namespace:
     def delete_pod(self, name: str, *, grace_seconds: int | None = None) -> None:
         self.cluster.core.delete_namespaced_pod(name, self.name, grace_period_seconds=grace_seconds)
 
+    def patch_pod(self, name: str, patch: object) -> None:
+        self.cluster.core.patch_namespaced_pod(name, self.name, patch)
+
     def describe(self) -> str:
         """Return pods and events as text, for the message of a failure."""
         lines = [f"--- pods in {self.name}"]

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 STOCK = "KubernetesExecutor"
 OURS = "KubernetesExecutor:airflow_kubernetes_callbacks.KubernetesExecutor"
 
+#: Name of the scheduling gate by which a scenario holds pods back.
+HOLD = "tests.example/hold"
+
 TERMINAL = frozenset({"success", "failed"})
 
 #: Nothing here waits for Airflow's usual intervals; each value is what a test may count on.
@@ -162,8 +165,11 @@ class Scenario:
 
     @property
     def pod_environment(self) -> dict[str, str]:
-        url = self.env.execution_api_url(self.cluster.host_from_pods)
-        return {"AIRFLOW__CORE__EXECUTION_API_SERVER_URL": url}
+        return {
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": self.env.execution_api_url(self.cluster.host_from_pods),
+            # 3.4: a pod whose start was granted in more than this time is refused when it asks again
+            "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+        }
 
     @property
     def base_container(self) -> dict[str, Any]:
@@ -173,6 +179,19 @@ class Scenario:
 
     def write_template(self, template: object) -> Path:
         return write_template(self.folder / "pod.yaml", template)
+
+    def hold_pods(self) -> None:
+        """Have pods wait, unscheduled, until :meth:`release_pods`."""
+        self.template["spec"]["schedulingGates"] = [{"name": HOLD}]
+        self.write_template(self.template)
+
+    def release_pods(self) -> None:
+        """Let the pods that wait be scheduled, and new ones at once."""
+        self.template["spec"].pop("schedulingGates", None)
+        self.write_template(self.template)
+        for pod in self.namespace.pods():
+            if pod["spec"].get("schedulingGates"):
+                self.namespace.patch_pod(pod["metadata"]["name"], {"spec": {"schedulingGates": None}})
 
     def start_scheduler(
         self,
@@ -332,11 +351,19 @@ class Scenario:
 
         return wait_for(f"pod of {callback}, phase {phase}", look, timeout, otherwise=self.describe)
 
-    def launched_callbacks(self) -> set[str]:
-        """Return the ids of callbacks for which the cluster has seen a pod, still there or not."""
+    def launched_pods(self) -> set[str]:
+        """Return the names of callback pods that the cluster has seen, still there or not."""
         names = {event["involvedObject"]["name"] for event in self.namespace.events()}
-        pattern = r"callback-([0-9a-f]{8}-[0-9a-f-]{27})-\d+"
-        return {match[1] for name in names if (match := re.fullmatch(pattern, name))}
+        names.update(pod["metadata"]["name"] for pod in self.namespace.callback_pods())
+        return {name for name in names if re.fullmatch(r"callback-[0-9a-f-]{36}-\d+", name)}
+
+    def launched_callbacks(self) -> set[str]:
+        """Return the ids of callbacks for which the cluster has seen a pod."""
+        return {name.removeprefix("callback-")[:36] for name in self.launched_pods()}
+
+    def begun(self, callbacks: Iterable[MissedDeadline]) -> list[MissedDeadline]:
+        """Return those of the callbacks whose own code has begun."""
+        return [callback for callback in callbacks if self.ledger.runs(callback.key)]
 
     def wait_for_begin(self, callback: MissedDeadline, timeout: float = 90.0) -> None:
         """Wait until the callback's own code has begun."""

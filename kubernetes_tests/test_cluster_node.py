@@ -60,8 +60,7 @@ def test_pod_of_a_node_that_restarts_fails_and_is_not_run_again(
     namespace: Namespace, losable: LocalCluster
 ) -> None:
     namespace.create(pod("reboot", container("base", f"echo started; {LONG}")))
-    namespace.wait_for_phase("reboot", "Running")
-    until("the container has started", lambda: "started" in namespace.log("reboot"))
+    namespace.wait_for_log("reboot", "started")
     losable.lose_node()
     losable.restore_node()
     ended = namespace.wait_for_end("reboot")

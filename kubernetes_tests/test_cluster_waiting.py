@@ -48,13 +48,6 @@ STUCK = [
         ("Failed", 'Failed to pull image "nowhere/else:1"'),
     ),
     Stuck(
-        "unknown_image_backs_off",
-        pod("backoff", container("base", "exit 0", image="nowhere/else:1")),
-        "ImagePullBackOff",
-        'Back-off pulling image "nowhere/else:1"',
-        ("BackOff", "Back-off pulling image"),
-    ),
-    Stuck(
         "unknown_image_with_policy_never",
         pod("never", container("base", "exit 0", image="nowhere/else:1", imagePullPolicy="Never")),
         "ErrImageNeverPull",
@@ -159,18 +152,6 @@ def test_pod_starts_once_its_secret_exists(namespace: Namespace) -> None:
     assert namespace.wait_for_end("late")["status"]["phase"] == "Succeeded"
 
 
-def test_failing_container_is_restarted_with_back_off(started: Namespace) -> None:
-    crashed = started.wait(
-        CRASHING["metadata"]["name"], lambda pod: waiting_reason(pod) == "CrashLoopBackOff"
-    )
-    status = status_of(crashed)
-    assert status["restartCount"] >= 1
-    assert status["lastState"]["terminated"]["exitCode"] == 5
-    assert "back-off" in status["state"]["waiting"]["message"]
-    assert crashed["status"]["phase"] == "Running"
-    started.wait_for_event(CRASHING["metadata"]["name"], "BackOff", "Back-off restarting failed container")
-
-
 @pytest.mark.parametrize(
     ("policy", "script", "restarts"),
     [
@@ -221,3 +202,24 @@ def test_failed_liveness_probe_kills_container(namespace: Namespace) -> None:
     namespace.create(pod("dead", container("base", "sleep 60", livenessProbe=probe)))
     assert terminated(namespace.wait_for_end("dead"))["exitCode"] == 143
     namespace.wait_for_event("dead", "Unhealthy", "Liveness probe failed")
+
+
+# Back-offs take ten seconds: these pods are looked at after the others, with which they were made.
+
+
+def test_unknown_image_backs_off(started: Namespace) -> None:
+    waiting = started.wait("pull", lambda pod: waiting_reason(pod) == "ImagePullBackOff")
+    assert 'Back-off pulling image "nowhere/else:1"' in state_of(waiting)["waiting"]["message"]
+    started.wait_for_event("pull", "BackOff", 'Back-off pulling image "nowhere/else:1"')
+
+
+def test_failing_container_is_restarted_with_back_off(started: Namespace) -> None:
+    crashed = started.wait(
+        CRASHING["metadata"]["name"], lambda pod: waiting_reason(pod) == "CrashLoopBackOff"
+    )
+    status = status_of(crashed)
+    assert status["restartCount"] >= 1
+    assert status["lastState"]["terminated"]["exitCode"] == 5
+    assert "back-off" in status["state"]["waiting"]["message"]
+    assert crashed["status"]["phase"] == "Running"
+    started.wait_for_event(CRASHING["metadata"]["name"], "BackOff", "Back-off restarting failed container")
