@@ -86,13 +86,14 @@ class Demo:
             self.env.migrate()
             self.env.start_api_server(wait=None)
             self.env.start_dag_processor()
-            self.env.start_triggerer()
             cluster_is_up.result()
             self.namespace = self._make_namespace()
             self.env.start_scheduler()
-        with self.screen.step("api-server, dag-processor, triggerer and scheduler"):
+        with self.screen.step("api-server, dag-processor, scheduler and triggerer"):
             self.env.wait_for_api_server()
             self.env.wait_for_dag(DAG_ID)
+            # Last, because nothing here waits for it: it belongs to a complete Airflow.
+            self.env.start_triggerer()
         return Watch(self.env.home / "airflow.db", self.namespace)
 
     def _make_namespace(self) -> Namespace:
