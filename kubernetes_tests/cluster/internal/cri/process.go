@@ -101,6 +101,9 @@ func (c *container) launch(command []string, stdout, stderr *os.File) (*exec.Cmd
 	if err != nil {
 		return nil, err
 	}
+	c.runtime.mu.Lock()
+	c.runtime.started[cmd.Process.Pid] = true
+	c.runtime.mu.Unlock()
 	go func() {
 		// The request may be larger than a pipe holds.
 		requestWrite.Write(request)
@@ -111,10 +114,18 @@ func (c *container) launch(command []string, stdout, stderr *os.File) (*exec.Cmd
 		report = []byte(err.Error())
 	}
 	if len(report) > 0 {
-		cmd.Wait()
+		c.await(cmd)
 		return nil, fmt.Errorf("%s", report)
 	}
 	return cmd, nil
+}
+
+// await waits for the end of a process that launch started.
+func (c *container) await(cmd *exec.Cmd) {
+	cmd.Wait()
+	c.runtime.mu.Lock()
+	delete(c.runtime.started, cmd.Process.Pid)
+	c.runtime.mu.Unlock()
 }
 
 func (c *container) marks() []string {
@@ -127,7 +138,7 @@ func (c *container) marks() []string {
 // wait records the end of the container: when its first process ends, the
 // others are killed, as the kernel does in a PID namespace.
 func (c *container) wait(cmd *exec.Cmd, streams *sync.WaitGroup) {
-	cmd.Wait()
+	c.await(cmd)
 	c.killProcesses()
 	written := make(chan struct{})
 	go func() { streams.Wait(); close(written) }()
@@ -240,7 +251,7 @@ func (r *Runtime) ExecSync(ctx context.Context, id string, command []string, tim
 		return nil, nil, status.Errorf(codes.Unknown, "failed to exec in container: failed to start exec: %v", err)
 	}
 	ended := make(chan struct{})
-	go func() { cmd.Wait(); close(ended) }()
+	go func() { c.await(cmd); close(ended) }()
 	var expired <-chan time.Time
 	if timeout > 0 {
 		expired = time.After(timeout)

@@ -36,8 +36,10 @@ type Runtime struct {
 	mu         sync.Mutex
 	sandboxes  map[string]*sandbox
 	containers map[string]*container
-	addresses  int
-	pressure   *pressure
+	// started holds the processes that the node started and did not yet wait for.
+	started   map[int]bool
+	addresses int
+	pressure  *pressure
 }
 
 var _ internalapi.RuntimeService = &Runtime{}
@@ -48,6 +50,7 @@ func New(c *config.Config, spawn func(*exec.Cmd) error, namespaces Namespaces) (
 	r := &Runtime{
 		config: c, spawn: spawn, namespaces: namespaces,
 		sandboxes: map[string]*sandbox{}, containers: map[string]*container{},
+		started: map[int]bool{},
 	}
 	if err := r.load(); err != nil {
 		return nil, err
