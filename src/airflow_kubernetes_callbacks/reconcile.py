@@ -173,7 +173,13 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     """The pod object is still there and its base container has not begun and never will."""
     reason = pod.reason or "Could not start, and Kubernetes gives no reason."
     if _may_have_begun(situation):
-        return (EmitFailure(f"The callback may have begun, and its pod did not end well. {reason}"),)
+        told = reason.partition("Could not start: ")[2] or reason
+        return (
+            EmitFailure(
+                "The callback may have begun: its row says RUNNING, though its pod never showed a container "
+                f"that started ({told})"
+            ),
+        )
     launches = _launches(situation, pod)
     if launches > settings.launch_retries:
         return (
