@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,7 @@ from tests import pods
 from tests.fakes.scheduler import data_of, pod_tells_api_that_it_runs, set_row, state_of
 from tests.telemetry import OtlpCollector, StatsdListener, attributes_of
 
+ROOT = Path(__file__).parent.parent
 PREFIX = "kubernetes_executor.callback_"
 PENDING = pod_view(pods.pod("Pending"))
 RUNNING = pod_view(pods.pod("Running", [pods.status(state=pods.running())]))
@@ -265,7 +267,7 @@ def test_tags_arrive_at_an_opentelemetry_collector():
             "AIRFLOW__METRICS__OTEL_ON": "True",
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
             "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-            "PYTHONPATH": os.pathsep.join(["src", "."]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
         }
         command = [sys.executable, "-c", PROCESS]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
