@@ -185,12 +185,31 @@ def described(request: pytest.FixtureRequest) -> Iterator[None]:
         request.node.add_report_section("teardown", "scenario", scenario.describe())
 
 
+@pytest.fixture(scope="module")
+def scenarios(
+    request: pytest.FixtureRequest,
+    installations: Callable[[str], Installation],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str, dict[str, object]], Scenario]]:
+    """Return a scenario on the database that is named, with more options, for all tests of a module."""
+    with contextlib.ExitStack() as stack:
+
+        def make(database: str, config: dict[str, object]) -> Scenario:
+            folder = tmp_path_factory.mktemp(database)
+            return stack.enter_context(_scenario(request, installations(database), folder, config))
+
+        yield make
+
+
 @contextlib.contextmanager
 def _scenario(
-    request: pytest.FixtureRequest, installation: Installation, folder: Path
+    request: pytest.FixtureRequest,
+    installation: Installation,
+    folder: Path,
+    config: dict[str, object] | None = None,
 ) -> Iterator[Scenario]:
     with installation.cluster.namespace() as namespace:
-        scenario = Scenario(installation, namespace, folder)
+        scenario = Scenario(installation, namespace, folder, config)
         try:
             yield scenario
         finally:

@@ -392,7 +392,9 @@ class Scenario:
         lines = ["--- callbacks"]
         lines.extend(f"{row.id} {row.state} {row.output}" for row in self.rows().values())
         lines.append(self.namespace.describe())
-        lines.extend(scheduler.tail(60) for scheduler in self._schedulers)
+        recent = self._schedulers[-3:]
+        running = [one for one in self._schedulers if one.running and one not in recent]
+        lines.extend(scheduler.tail(60) for scheduler in (*running, *recent))
         return "\n".join(lines)
 
     def close(self) -> None:
