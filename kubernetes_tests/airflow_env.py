@@ -23,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ class WaitTimeoutError(AssertionError):
 
 def wait_for(
     what: str,
-    look: Callable[[], T],
+    look: Callable[[], T | Literal[False] | None],
     timeout: float = 120.0,
     *,
     interval: float = 0.2,
@@ -166,9 +166,7 @@ class AirflowProcess:
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
-            raise WaitTimeoutError(
-                f"not within {timeout:g} s: {self.name} exits\n{self.tail()}"
-            ) from None
+            raise WaitTimeoutError(f"not within {timeout:g} s: {self.name} exits\n{self.tail()}") from None
 
     def signal(self, number: int) -> None:
         """Send a signal to the main process alone."""
@@ -380,9 +378,7 @@ class AirflowEnv:
         )
 
     def start_dag_processor(self, *, config: Mapping[str, object] | None = None) -> AirflowProcess:
-        return self.start(
-            "dag-processor", [self.python, "-m", "airflow", "dag-processor"], config=config
-        )
+        return self.start("dag-processor", [self.python, "-m", "airflow", "dag-processor"], config=config)
 
     def start_triggerer(self, *, config: Mapping[str, object] | None = None) -> AirflowProcess:
         return self.start(

@@ -95,9 +95,7 @@ class Cluster:
         name = f"callbacks-{secrets.token_hex(4)}"
         self.core.create_namespace(
             client.V1Namespace(
-                metadata=client.V1ObjectMeta(
-                    name=name, labels={"app": "airflow-kubernetes-callbacks-tests"}
-                )
+                metadata=client.V1ObjectMeta(name=name, labels={"app": "airflow-kubernetes-callbacks-tests"})
             )
         )
         try:

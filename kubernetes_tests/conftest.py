@@ -24,7 +24,7 @@ from kubernetes_tests.ledger import Ledger
 from kubernetes_tests.scenario import Installation, Scenario, creation_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from kubernetes_tests.databases import PostgresqlServer
 
@@ -60,7 +60,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.stash.setdefault(_outcome, {})[report.when] = report
     return report
@@ -84,6 +84,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The cluster of this run."""
     work = tmp_path_factory.mktemp("cluster")
     name = request.config.getoption("--cluster")
+    context: contextlib.AbstractContextManager[Cluster]
     if name == "local":
         from kubernetes_tests.local import local_cluster
 

@@ -82,9 +82,7 @@ def _unprivileged_account() -> dict[str, Any]:
 
 def _reachable_programs(programs: Path, copy_to: Path, account: dict[str, Any]) -> Path:
     """Return *programs*, or a copy where the account cannot read them (a virtual environment of root)."""
-    readable = subprocess.run(
-        ["test", "-x", str(programs / "postgres")], cwd="/", check=False, **account
-    )
+    readable = subprocess.run(["test", "-x", str(programs / "postgres")], cwd="/", check=False, **account)
     if readable.returncode == 0:
         return programs
     if programs.parent.name == "pginstall":  # the wheel keeps its libraries two folders above
@@ -180,7 +178,7 @@ def _guard(server: int, folder: Path) -> subprocess.Popen[bytes]:
     """Start a shell that ends the server and removes its folder when this process is gone."""
     script = (
         "trap '' INT TERM HUP; cat >/dev/null; "
-        "if [ -e \"$2/data/postmaster.pid\" ]; then kill -QUIT \"$1\" 2>/dev/null; sleep 1; fi; rm -rf \"$2\""
+        'if [ -e "$2/data/postmaster.pid" ]; then kill -QUIT "$1" 2>/dev/null; sleep 1; fi; rm -rf "$2"'
     )
     return subprocess.Popen(
         ["/bin/sh", "-c", script, "guard", str(server), str(folder)],

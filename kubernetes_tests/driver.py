@@ -12,9 +12,12 @@ import subprocess
 import sys
 import threading
 import traceback
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kubernetes_tests.airflow_env import AirflowEnv
 
 
@@ -93,22 +96,20 @@ def run_dag(dag_id: str, conf: dict[str, Any] | None = None) -> dict[str, Any]:
     return {"id": run.id, "run_id": run.run_id}
 
 
-def miss_deadlines(
-    dag_run: int, callbacks: list[dict[str, Any]], seconds_ago: float = 1.0
-) -> list[str]:
+def miss_deadlines(dag_run: int, callbacks: list[dict[str, Any]], seconds_ago: float = 1.0) -> list[str]:
     """Give the Dag run a deadline in the past per callback; return the callbacks' ids.
 
     A callback is ``path``, ``kwargs`` and ``executor``. ``python`` is an expression for a dictionary of
     more keyword arguments, for values that JSON cannot carry.
     """
-    from datetime import datetime, timedelta, timezone
+    from datetime import datetime, timedelta
 
     from airflow.models.dagrun import DagRun
     from airflow.models.deadline import Deadline
     from airflow.sdk import SyncCallback
     from airflow.utils.session import create_session
 
-    when = datetime.now(timezone.utc) - timedelta(seconds=seconds_ago)
+    when = datetime.now(UTC) - timedelta(seconds=seconds_ago)
     with create_session() as session:
         run = session.get(DagRun, dag_run)
         assert run is not None
@@ -165,15 +166,13 @@ def wipe() -> None:
         for model in (Deadline, Callback, TaskInstance, DagRun, Log):
             session.execute(delete(model).execution_options(synchronize_session=False))
         session.execute(
-            delete(Job)
-            .where(Job.job_type == "SchedulerJob")
-            .execution_options(synchronize_session=False)
+            delete(Job).where(Job.job_type == "SchedulerJob").execution_options(synchronize_session=False)
         )
 
 
 def end_heartbeats() -> None:
     """Let every scheduler job look long dead, as it does when its health check has failed for a while."""
-    from datetime import datetime, timedelta, timezone
+    from datetime import datetime, timedelta
 
     from airflow.jobs.job import Job
     from airflow.utils.session import create_session
@@ -183,11 +182,11 @@ def end_heartbeats() -> None:
         session.execute(
             update(Job)
             .where(Job.job_type == "SchedulerJob", Job.state == "running")
-            .values(latest_heartbeat=datetime.now(timezone.utc) - timedelta(hours=1))
+            .values(latest_heartbeat=datetime.now(UTC) - timedelta(hours=1))
         )
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[..., Any]] = {
     operation.__name__: operation
     for operation in (
         parse_dags,

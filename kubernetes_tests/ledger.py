@@ -38,7 +38,7 @@ class Ledger:
         ledger = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 (the name is the standard library's)
+            def do_POST(self) -> None:
                 line = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 with ledger._lock:
                     ledger._entries.append(Entry(line["key"], line["event"], line.get("details", {})))
@@ -56,9 +56,7 @@ class Ledger:
     def entries(self, key: str | None = None, event: str | None = None) -> list[Entry]:
         with self._lock:
             return [
-                entry
-                for entry in self._entries
-                if key in (None, entry.key) and event in (None, entry.event)
+                entry for entry in self._entries if key in (None, entry.key) and event in (None, entry.event)
             ]
 
     def runs(self, key: str) -> int:

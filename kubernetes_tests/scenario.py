@@ -84,7 +84,9 @@ class CallbackRow:
 class Installation:
     """Airflow with one database and one API server, for many scenarios one after the other."""
 
-    def __init__(self, home: Path, cluster: Cluster, ledger: Ledger, dags: Path, database: str | None) -> None:
+    def __init__(
+        self, home: Path, cluster: Cluster, ledger: Ledger, dags: Path, database: str | None
+    ) -> None:
         self.cluster = cluster
         self.ledger = ledger
         self.env = AirflowEnv(
@@ -166,7 +168,9 @@ class Scenario:
     @property
     def pod_environment(self) -> dict[str, str]:
         return {
-            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": self.env.execution_api_url(self.cluster.host_from_pods),
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": self.env.execution_api_url(
+                self.cluster.host_from_pods
+            ),
             # 3.4: a pod whose start was granted in more than this time is refused when it asks again
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
         }
@@ -319,7 +323,7 @@ class Scenario:
                 secrets = [secret["metadata"]["name"] for secret in self.namespace.secrets()]
                 return not any(callback.id in name for name in secrets)
             done = pod["metadata"]["labels"].get("airflow_executor_done") == "True"
-            return done and pod["status"]["phase"] == "Failed"
+            return done and bool(pod["status"]["phase"] == "Failed")
 
         wait_for(f"{callback} is cleaned up", look, timeout, otherwise=self.describe)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -61,13 +61,13 @@ def test_kwargs_that_cannot_be_serialised(running: Scenario, expression: str) ->
 
 
 @pytest.fixture
-def template(running: Scenario) -> Iterator[dict]:
+def template(running: Scenario) -> Iterator[dict[str, Any]]:
     """A copy of the template to spoil; the good one is back afterwards."""
     yield copy.deepcopy(running.template)
     running.write_template(running.template)
 
 
-def test_template_that_is_absent(running: Scenario, template: dict) -> None:
+def test_template_that_is_absent(running: Scenario, template: dict[str, Any]) -> None:
     path = running.write_template(template)
     path.unlink()
     output = output_of_failure(running)
@@ -78,14 +78,14 @@ def test_template_that_is_absent(running: Scenario, template: dict) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "", "- a list", "kind: Deployment\nspec: {}\n", "spec: 3\n", "\x00"])
-def test_template_that_is_not_a_pod(running: Scenario, template: dict, text: str) -> None:
+def test_template_that_is_not_a_pod(running: Scenario, template: dict[str, Any], text: str) -> None:
     path = running.write_template(template)
     path.write_text(text)
     output = output_of_failure(running)
     assert str(path) in output
 
 
-def test_template_that_the_api_server_refuses(running: Scenario, template: dict) -> None:
+def test_template_that_the_api_server_refuses(running: Scenario, template: dict[str, Any]) -> None:
     template["spec"]["volumes"] = [{"name": "twice", "emptyDir": {}}, {"name": "twice", "emptyDir": {}}]
     running.write_template(template)
     output = output_of_failure(running)

@@ -141,9 +141,7 @@ def test_callback_reads_connections_and_variables(
     assert entry.details["value"] == "on-call"
 
 
-def test_tasks_and_callbacks_run_side_by_side(
-    running: Scenario, airflow_version: tuple[int, ...]
-) -> None:
+def test_tasks_and_callbacks_run_side_by_side(running: Scenario, airflow_version: tuple[int, ...]) -> None:
     run = running.run_dag("some_tasks")
     good = running.miss("succeed", count=3)
     bad = running.miss("fail", count=2)

@@ -46,7 +46,11 @@ STEPS = {
     "between_attempts": "the pod that did not start is gone, the next is not created",
 }
 ADOPTION = {"before_adoption", "adoption_unanswered"}
-OUTCOMES = {"succeeds": ("succeed", "success"), "raises": ("fail", "failed"), "never_starts": ("succeed", "failed")}
+OUTCOMES = {
+    "succeeds": ("succeed", "success"),
+    "raises": ("fail", "failed"),
+    "never_starts": ("succeed", "failed"),
+}
 #: A container that never starts is not seen running, and its pod does not end by itself.
 IMPOSSIBLE = {("pod_running", "never_starts"), ("finished_unseen", "never_starts")}
 #: In the suite that everybody runs; the others are slow because there are so many.
@@ -57,7 +61,7 @@ QUICK_CELLS = {
     ("before_delete", "succeeds", "postgresql"),
 }
 
-CONFIG = {
+CONFIG: dict[str, object] = {
     "scheduler.scheduler_idle_sleep_time": 0.1,
     "kubernetes_executor.delete_worker_pods_on_failure": True,
     "kubernetes_callbacks.reconcile_interval": 1,
@@ -66,7 +70,7 @@ CONFIG = {
     "kubernetes_callbacks.launch_retry_delay": 1,
 }
 #: The scheduler that stays: slow enough to leave the callback to the one that is to die.
-SURVIVOR = {"scheduler.scheduler_idle_sleep_time": 3, "kubernetes_callbacks.reconcile_interval": 5}
+SURVIVOR: dict[str, object] = {"scheduler.scheduler_idle_sleep_time": 3, "kubernetes_callbacks.reconcile_interval": 5}
 
 cells = [
     pytest.param(
@@ -224,9 +228,7 @@ def assert_ended_well(stage: Stage, callback: MissedDeadline, outcome: str) -> N
 
 
 @pytest.mark.parametrize(("database", "step", "outcome"), cells)
-def test_scheduler_killed(
-    stages: Callable[[str], Stage], database: str, step: str, outcome: str
-) -> None:
+def test_scheduler_killed(stages: Callable[[str], Stage], database: str, step: str, outcome: str) -> None:
     stage = stages(database)
     results[step, outcome][database] = "failed"
     missed = kill_at(stage, step, outcome)

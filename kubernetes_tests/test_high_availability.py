@@ -33,7 +33,9 @@ def test_callbacks_of_a_killed_scheduler_are_taken_over_by_the_other(ha_scenario
     callbacks = scenario.miss("succeed", count=6, sleep=10)
     first = scenario.start_scheduler("first")
     wait_for(
-        "each callback has a pod", lambda: len(scenario.namespace.callback_pods()) == 6, 90,
+        "each callback has a pod",
+        lambda: len(scenario.namespace.callback_pods()) == 6,
+        90,
         otherwise=scenario.describe,
     )
     second = scenario.start_scheduler("second")

@@ -47,9 +47,7 @@ def test_pending_pod_of_a_killed_scheduler_is_adopted(scenario: Scenario) -> Non
 
 
 @pytest.mark.parametrize(("function", "state"), [("succeed", "success"), ("fail", "failed")])
-def test_running_pod_of_a_killed_scheduler_is_adopted(
-    scenario: Scenario, function: str, state: str
-) -> None:
+def test_running_pod_of_a_killed_scheduler_is_adopted(scenario: Scenario, function: str, state: str) -> None:
     (callback,) = scenario.miss(function, sleep=15)
     scheduler = scenario.start_scheduler()
     scenario.wait_for_begin(callback)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import ledger_callbacks
 from airflow.sdk import DeadlineAlert, DeadlineReference, SyncCallback, dag, task
 
 LEDGER = os.environ.get("LEDGER_URL", "")
-LONG_AGO = DeadlineReference.FIXED_DATETIME(datetime(2024, 1, 1, tzinfo=timezone.utc))
+LONG_AGO = DeadlineReference.FIXED_DATETIME(datetime(2024, 1, 1, tzinfo=UTC))
 
 
 @dag(schedule=None)
