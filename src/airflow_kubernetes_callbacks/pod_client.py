@@ -40,7 +40,19 @@ def _read(response: Any) -> dict[str, Any]:
         document = json.loads(response.data)
     finally:
         response.release_conn()
-    return document if isinstance(document, dict) else {}
+    if not isinstance(document, dict):
+        raise ValueError("the answer is no JSON object: it does not come from a Kubernetes API server")
+    return document
+
+
+def _items(page: Mapping[str, Any]) -> list[Any]:
+    """Return what a list holds; something that is no list must not pass for an empty one."""
+    items = page.get("items")
+    if items is None and str(page.get("kind")).endswith("List"):
+        return []
+    if not isinstance(items, list):
+        raise ValueError("the answer to a list request holds no items: it is not that of an API server")
+    return items
 
 
 class PodClient:
@@ -174,7 +186,7 @@ class PodClient:
                 **{**self._args, "_request_timeout": LOG_TIMEOUT},
             )
         )
-        return [event for event in found.get("items") or () if isinstance(event, dict)]
+        return [event for event in _items(found) if isinstance(event, dict)]
 
     def may(self, verb: str, resource: str, namespace: str) -> bool:
         """Ask the API server whether this executor's account may do *verb* on *resource*."""
@@ -207,7 +219,7 @@ class PodClient:
             token: str | None = None
             while True:
                 page = self._list_page(namespace, token, selector)
-                yield from page.get("items") or ()
+                yield from _items(page)
                 token = (page.get("metadata") or {}).get("continue")
                 if not token:
                     break

@@ -67,11 +67,15 @@ def kube_environment(
 @pytest.fixture
 def in_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """No further processes: queues and watchers of executors are in this one."""
+    from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
+
     from airflow_kubernetes_callbacks import pod_launcher, watcher
-    from tests.fakes.processes import LocalManager, ThreadWatcher, quick_sleep
+    from tests.fakes.processes import LocalManager, StockThreadWatcher, ThreadWatcher, quick_sleep
 
     monkeypatch.setattr("multiprocessing.Manager", LocalManager)
+    monkeypatch.setattr(kubernetes_executor_utils, "KubernetesJobWatcher", StockThreadWatcher)
     monkeypatch.setattr(pod_launcher, "CallbackJobWatcher", ThreadWatcher)
+    monkeypatch.setattr(kubernetes_executor_utils.ResourceVersion, "resource_version", {})
     monkeypatch.setattr(watcher, "time", SimpleNamespace(sleep=quick_sleep))
 
 
@@ -140,7 +144,7 @@ def new_callback(session: Any) -> Callable[..., str]:
     ) -> str:
         run_id = run_id or f"manual__{next(_numbers)}"
         with create_session(scoped=False) as own:
-            _make_dag(own, dag_id)
+            make_dag(own, dag_id)
             run = DagRun(
                 dag_id=dag_id,
                 run_id=run_id,
@@ -171,7 +175,7 @@ def new_callback(session: Any) -> Callable[..., str]:
     return make
 
 
-def _make_dag(session: Any, dag_id: str) -> None:
+def make_dag(session: Any, dag_id: str) -> None:
     from airflow.models.dag import DagModel
     from airflow.models.dagbundle import DagBundleModel
 

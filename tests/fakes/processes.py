@@ -11,6 +11,8 @@ import queue
 import threading
 from typing import Any
 
+from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import KubernetesJobWatcher
+
 from airflow_kubernetes_callbacks.watcher import CallbackJobWatcher
 
 
@@ -36,26 +38,26 @@ class LocalManager:
         """Nothing to shut down."""
 
 
-class ThreadWatcher(CallbackJobWatcher):
-    """The watcher of this package, in a thread of the test's process."""
+class _InThread:
+    """Makes a watcher process a thread of the test's process."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stopping = threading.Event()
-        self.thread = threading.Thread(target=self._live, name=f"watcher-{self.namespace}", daemon=True)
+        self.thread = threading.Thread(target=self._live, name="watcher", daemon=True)
 
     def _live(self) -> None:
         """Run until it is ended, or dies; a process that dies takes nothing with it."""
         with contextlib.suppress(Exception, SystemExit):
-            self.run()
+            self.run()  # type: ignore[attr-defined]
 
-    def _run(self, kube_client: Any, *args: Any, **kwargs: Any) -> Any:
+    def _run(self, *args: Any, **kwargs: Any) -> Any:
         if self.stopping.is_set():
             raise SystemExit
-        return super()._run(kube_client, *args, **kwargs)
+        return super()._run(*args, **kwargs)  # type: ignore[misc]
 
     def _pod_events(self, kube_client: Any, query_kwargs: dict[str, Any]) -> Any:
-        for event in super()._pod_events(kube_client, query_kwargs):
+        for event in super()._pod_events(kube_client=kube_client, query_kwargs=query_kwargs):  # type: ignore[misc]
             if self.stopping.is_set():
                 raise SystemExit
             yield event
@@ -73,6 +75,14 @@ class ThreadWatcher(CallbackJobWatcher):
         """A watcher process dies at once; the thread ends when its stream does."""
 
     kill = terminate
+
+
+class ThreadWatcher(_InThread, CallbackJobWatcher):
+    """The watcher of this package, in a thread."""
+
+
+class StockThreadWatcher(_InThread, KubernetesJobWatcher):
+    """The stock watcher, in a thread."""
 
 
 def quick_sleep(seconds: float) -> None:
