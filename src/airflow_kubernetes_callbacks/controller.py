@@ -166,8 +166,8 @@ class CallbackController:
         decisions = []
         for callback_id in callback_ids:
             track = self.cache.tracked(callback_id)
-            if track is not None and track.busy:
-                continue  # looked at again when the answer is there
+            if (track is not None and track.busy) or self._reports.waiting(callback_id):
+                continue  # looked at again when the answer is there, or the report of the end is taken
             decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
         for callback_id, actions in decisions:
             for action in actions:
@@ -225,6 +225,8 @@ class CallbackController:
                     self._launch(callback_id, attempt)
                 case Adopt(pod):
                     self._metrics.adopted()
+                    if pod.outcome is CallbackOutcome.PENDING:  # its creator may have died before the Secret
+                        self.cache.track(callback_id).repeat_attempt = pod.attempt
                     self._ask(callback_id, self._requests.adopt, pod)
                 case EnsurePayload(pod):
                     self._ask(callback_id, self._requests.ensure_payload, pod)

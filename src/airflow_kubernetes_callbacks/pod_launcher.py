@@ -69,7 +69,10 @@ def is_callback_pod(pod: k8s.V1Pod) -> bool:
 
 
 def create_secret(client: PodClient, view: PodView, parts: dict[str, Any]) -> None:
-    """Create the Secret that a pod waits for; where that fails, the pod goes too.
+    """Create the Secret that a pod waits for; where it is refused for good, the pod goes too.
+
+    A refusal for now, or an answer that was lost, leaves the pod: the Secret may be there, the callback may
+    begin at any moment, and the request can be made again.
 
     :raises LaunchError: the Secret is refused for good.
     """
@@ -78,10 +81,10 @@ def create_secret(client: PodClient, view: PodView, parts: dict[str, Any]) -> No
         client.create_secret(view.namespace, secret)
     except Exception as error:
         failure = classify(error)
-        # Without its Secret the pod would wait for ever; it has not begun, so it may go.
-        client.delete_pod(view, grace_seconds=0)
         if failure.retryable:
             raise
+        # Without its Secret the pod would wait for ever; it has not begun, so it may go.
+        client.delete_pod(view, grace_seconds=0)
         raise LaunchError(
             f"Could not start: the Secret with the pod's workload was refused ({failure.message}). Let "
             "the scheduler's service account create Secrets, or set [kubernetes_callbacks] "
@@ -211,7 +214,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         return view
 
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None:
-        """Create the Secret that an adopted pod waits for, in case its creator died before it did."""
+        """Create the Secret that the pod waits for, in case whoever created the pod could not."""
         plan = self.planner.plan(make_workload(), pod.attempt)
         if isinstance(plan.payload, SecretPayload):
             create_secret(self._callback_pods, pod, plan.secret_parts())

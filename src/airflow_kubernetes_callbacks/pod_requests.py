@@ -183,8 +183,6 @@ class Requests:
                 raise
             return self._read(pod)
         log.info("Adopted pod %s/%s of callback %s.", pod.namespace, pod.name, pod.callback_id)
-        if adopted is not None and adopted.started_at is None:
-            self._ensure_payload(adopted)
         return adopted
 
     def _ensure_payload(self, pod: PodView) -> PodView:

@@ -149,12 +149,12 @@ def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView)
     if pod.deleting:
         # Without a node it never begins; with one, the kubelet says how it ended.
         return _let_go(pod) if pod.node is None else (Occupy(),)
-    if situation.memory.repeat_attempt is not None:
-        return (Occupy(), EnsurePayload(pod))
     waited_too_long_at = pod.created_at + settings.pending_timeout
     if pod.waiting_reason in START_ERRORS:
         waited_too_long_at = min(waited_too_long_at, pod.created_at + settings.start_error_grace)
     if situation.now < waited_too_long_at:
+        if situation.memory.repeat_attempt is not None:
+            return (Occupy(), EnsurePayload(pod))
         return (Occupy(), LookAgain(waited_too_long_at))
     if not pod.explained:
         return (Occupy(), Explain(pod))

@@ -65,6 +65,10 @@ class EndReports:
         """Report the failure with its reason, unless a report of the end waits to be taken."""
         self._end(callback_id, CallbackOutcome.FAILED, reason, kind, row)
 
+    def waiting(self, callback_id: str) -> bool:
+        """Tell whether a report of the end waits to be taken: until then nothing is decided anew."""
+        return callback_id in self._untaken and self._executor.has_report(callback_id)
+
     def _end(
         self,
         callback_id: str,
@@ -74,7 +78,7 @@ class EndReports:
         row: RowView | None,
     ) -> None:
         track = self._cache.track(callback_id)
-        if callback_id in self._untaken and self._executor.has_report(callback_id):
+        if self.waiting(callback_id):
             return
         if track.reports:
             log.warning("The end of callback %s was not recorded; reporting it again.", callback_id)
