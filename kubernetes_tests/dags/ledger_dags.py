@@ -50,6 +50,18 @@ def some_tasks() -> None:
     add(one.override(task_id="left")(), one.override(task_id="right")())
 
 
+@dag(schedule=None)
+def slow_task() -> None:
+    """One task, which tells the ledger when it begins and when it ends; the run's conf says the rest."""
+
+    @task
+    def wait(**context) -> None:
+        ledger_callbacks.succeed(**context["dag_run"].conf)
+
+    wait()
+
+
 no_tasks_to_run()
 missed_deadline()
 some_tasks()
+slow_task()
