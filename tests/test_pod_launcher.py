@@ -544,21 +544,30 @@ def test_secret_that_is_refused_for_good_takes_the_pod_with_it(
     api_server.fail(
         "POST", "/secrets", status=403, reason="Forbidden", message="cannot create secrets", times=None
     )
-    scheduler = new_scheduler(KUBERNETES_CALLBACKS__PAYLOAD_DELIVERY="secret", **creation)
+    scheduler = new_scheduler(
+        KUBERNETES_CALLBACKS__PAYLOAD_DELIVERY="secret",
+        KUBERNETES_CALLBACKS__LAUNCH_RETRY_DELAY="0",
+        **creation,
+    )
     callback_id = new_callback()
     scheduler.until(lambda: state_of(callback_id) == FAILED, "failure is recorded")
     assert "cannot create secrets" in output_of(callback_id)
     scheduler.until(lambda: api_server.pods() == [], "pod is gone")
+    scheduler.settle(rounds=2)
+    assert api_server.count("POST", PODS) == 1, "launched while its failure waited to be recorded"
 
 
-def test_secret_that_is_refused_for_now_is_made_with_the_next_launch(
-    api_server, new_scheduler, new_callback, creation
+@pytest.mark.parametrize("fault", [{"status": 503}, {"reset": True}, {"reset": True, "after_storing": True}])
+def test_secret_that_is_refused_for_now_leaves_its_pod(
+    api_server, new_scheduler, new_callback, creation, fault
 ):
-    fault = api_server.fail("POST", "/secrets", status=503, times=2)
+    fault = api_server.fail("POST", "/secrets", times=2, **fault)
     scheduler = new_scheduler(**creation)
     callback_id = new_callback()
     scheduler.until(lambda: fault.hits == 2 and api_server.secrets(), "secret is made", resync=True)
     pod = launched(api_server, scheduler, callback_id)
+    assert [request.status for request in api_server.made("POST", PODS)].count(201) == 1
+    assert api_server.count("DELETE", "/pods/") == 0
     bring_to(api_server, pod, "succeeded")
     scheduler.until(lambda: state_of(callback_id) == SUCCESS, "success is recorded")
 

@@ -781,6 +781,16 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             EnsurePayload(pod()),
         ),
         case(
+            "pod-whose-payload-cannot-be-made-in-time-is-deleted-like-any-that-waits-too-long",
+            situation(
+                QUEUED_ROW,
+                pod(created_at=NOW - 301, reason=None),
+                memory=Memory(known=True, repeat_attempt=1),
+            ),
+            Occupy(),
+            deletes(pod(created_at=NOW - 301, reason=None), "gives no reason", unstarted=True),
+        ),
+        case(
             "C4-running-pod-whose-creation-was-not-answered-has-it",
             situation(QUEUED_ROW, pod(RUNNING), memory=Memory(known=True, repeat_attempt=1), **API),
             Occupy(),
