@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
 
+from airflow_kubernetes_callbacks.api_clients import impatient
 from airflow_kubernetes_callbacks.assembly import (
     build_connection_tests,
     build_controller,
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.controller import CallbackController
 else:
     _Base = object
+
+#: Connect and read timeout in seconds of the requests by which completed task pods are adopted.
+TASK_ADOPTION_TIMEOUT = (2.0, 4.0)
 
 
 class CallbackPodsMixin(_Base):
@@ -129,9 +133,15 @@ class CallbackPodsMixin(_Base):
             callbacks.submit(callback_id, None)
 
     def _adopt_completed_pods(self, kube_client: Any) -> None:
-        """Adopt completed pods of tasks; an API server that does not answer does not end the scheduler."""
+        """Adopt completed pods of tasks as the parent does, in bounded time.
+
+        The parent does this in the scheduler's loop, from time to time, and waits for ever for an API
+        server that does not answer, or ends the scheduler over one that refuses.
+        """
         with self._contained("the adoption of completed task pods"):
-            super()._adopt_completed_pods(kube_client)
+            hurried = impatient(kube_client, repeats=0, timeout=TASK_ADOPTION_TIMEOUT)
+            with substituted(self, "kube_client", hurried):
+                super()._adopt_completed_pods(hurried)
 
     def _change_state(self, results: Any, **kwargs: Any) -> None:
         """Take a result: a callback's is news for the controller, any other is the parent's."""

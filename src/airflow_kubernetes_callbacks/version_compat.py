@@ -13,7 +13,6 @@ from airflow.executors.base_executor import BaseExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping
-    from types import ModuleType
 
 try:
     from airflow.executors.workloads import ExecuteCallback as ExecuteCallback
@@ -87,8 +86,8 @@ def queued_connection_tests_of(executor: Any) -> MutableMapping[Any, Any]:
 
 
 @contextmanager
-def substituted(module: ModuleType, name: str, replacement: Any) -> Iterator[None]:
-    """Have *module* offer *replacement* under *name* for the time of the block.
+def substituted(module: object, name: str, replacement: Any) -> Iterator[None]:
+    """Have *module* (or another object) offer *replacement* under *name* for the time of the block.
 
     The stock provider names the classes of its launcher and watcher in the middle of methods, with
     no other way to say which class to build (``KubernetesExecutor.start``, ``_make_kube_watcher``).

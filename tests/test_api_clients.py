@@ -1,0 +1,57 @@
+"""Requests that are not answered cost bounded time, in the scheduler's loop above all."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from kubernetes.client.exceptions import ApiException
+from urllib3.exceptions import HTTPError
+
+from airflow_kubernetes_callbacks import mixin
+from airflow_kubernetes_callbacks.api_clients import impatient
+
+
+@pytest.fixture
+def never():
+    """A gate that opens when the test is over."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def test_hanging_list_of_completed_task_pods_holds_the_loop_up_for_bounded_time_only(
+    api_server, new_scheduler, never, monkeypatch
+):
+    """The parent makes it in ``sync()``, without a time limit and again and again."""
+    monkeypatch.setattr(mixin, "TASK_ADOPTION_TIMEOUT", (0.3, 0.3))
+    scheduler = new_scheduler(SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL="0")
+    client = scheduler.executor.kube_client
+    api_server.fail("GET", "kubernetes_executor", gate=never, times=None)
+    before = api_server.count("LIST", labelSelector="kubernetes_executor=True")
+    begin = time.monotonic()
+    scheduler.heartbeat()
+    assert time.monotonic() - begin < 5
+    assert scheduler.executor.kube_client is client
+    assert api_server.count("LIST", labelSelector="kubernetes_executor=True") - before <= 1
+
+
+def test_request_is_repeated_as_often_as_asked_and_no_more(api_server, new_scheduler, never):
+    core = new_scheduler().executor.kube_client
+    stuck = api_server.fail("GET", "/pods/never-answered", gate=never, times=None)
+    for repeats in (0, 1):
+        hits = stuck.hits
+        with pytest.raises(HTTPError):
+            impatient(core, repeats=repeats, timeout=(0.3, 0.3)).read_namespaced_pod(
+                "never-answered", "airflow"
+            )
+        assert stuck.hits - hits == repeats + 1
+
+
+def test_retry_after_is_left_to_the_caller(api_server, new_scheduler):
+    core = new_scheduler().executor.kube_client
+    api_server.fail("GET", "/pods/throttled", status=429, headers={"Retry-After": "600"}, times=None)
+    with pytest.raises(ApiException) as refusal:
+        impatient(core, repeats=1).read_namespaced_pod("throttled", "airflow")
+    assert (refusal.value.status, refusal.value.headers["Retry-After"]) == (429, "600")
