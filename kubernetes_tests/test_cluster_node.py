@@ -140,13 +140,16 @@ def test_watch_ends_with_the_api_server_and_cannot_be_resumed_from_before(
 
     follower = threading.Thread(target=follow)
     follower.start()
+    # Changes that only the API server which is about to end has in its cache.
+    for number in range(3):
+        name = {"metadata": {"name": f"later-{number}"}}
+        namespace.core.create_namespaced_config_map(namespace.name, name)
     time.sleep(0.5)
     losable.stop_apiserver()
     follower.join(10)
     assert len(ended) == 1
     losable.start_apiserver()
     # Its cache begins anew, at a version that is later than the watch's.
-    namespace.core.create_namespaced_config_map(namespace.name, {"metadata": {"name": "later"}})
     with pytest.raises(ApiException) as raised:
         list(watch.Watch().stream(pods, namespace.name, resource_version=version, timeout_seconds=5))
     assert raised.value.status == 410

@@ -175,10 +175,8 @@ def test_finished_job_and_its_pod_are_removed_after_their_ttl(namespace: Namespa
         {"metadata": {"name": "job"}, "spec": {"ttlSecondsAfterFinished": 0, "template": {"spec": template}}},
     )
     until("the job's pod ran", lambda: namespace.core.list_namespaced_pod(namespace.name).items)
-    until(
-        "the job and its pod are gone", lambda: not namespace.core.list_namespaced_pod(namespace.name).items
-    )
-    assert not batch.list_namespaced_job(namespace.name).items
+    until("the pod is gone", lambda: not namespace.core.list_namespaced_pod(namespace.name).items)
+    until("the job is gone", lambda: not batch.list_namespaced_job(namespace.name).items)
 
 
 def test_deleted_owner_takes_its_secret_with_it(namespace: Namespace) -> None:

@@ -207,19 +207,20 @@ def test_failed_liveness_probe_kills_container(namespace: Namespace) -> None:
 # Back-offs take ten seconds: these pods are looked at after the others, with which they were made.
 
 
-def test_unknown_image_backs_off(started: Namespace) -> None:
-    waiting = started.wait("pull", lambda pod: waiting_reason(pod) == "ImagePullBackOff")
-    assert 'Back-off pulling image "nowhere/else:1"' in state_of(waiting)["waiting"]["message"]
-    started.wait_for_event("pull", "BackOff", 'Back-off pulling image "nowhere/else:1"')
-
-
 def test_failing_container_is_restarted_with_back_off(started: Namespace) -> None:
-    crashed = started.wait(
-        CRASHING["metadata"]["name"], lambda pod: waiting_reason(pod) == "CrashLoopBackOff"
-    )
+    name = CRASHING["metadata"]["name"]
+    started.wait_for_event(name, "BackOff", "Back-off restarting failed container")
+    # The kubelet says so when it looks at the pod again, as it does when the pod is changed.
+    started.core.patch_namespaced_pod(name, started.name, {"metadata": {"annotations": {"look": "again"}}})
+    crashed = started.wait(name, lambda pod: waiting_reason(pod) == "CrashLoopBackOff")
     status = status_of(crashed)
     assert status["restartCount"] >= 1
     assert status["lastState"]["terminated"]["exitCode"] == 5
     assert "back-off" in status["state"]["waiting"]["message"]
     assert crashed["status"]["phase"] == "Running"
-    started.wait_for_event(CRASHING["metadata"]["name"], "BackOff", "Back-off restarting failed container")
+
+
+def test_unknown_image_backs_off(started: Namespace) -> None:
+    waiting = started.wait("pull", lambda pod: waiting_reason(pod) == "ImagePullBackOff")
+    assert 'Back-off pulling image "nowhere/else:1"' in state_of(waiting)["waiting"]["message"]
+    started.wait_for_event("pull", "BackOff", 'Back-off pulling image "nowhere/else:1"')
