@@ -334,9 +334,8 @@ class TestExecutor:
         ],
     )
     def test_pod_that_cannot_tell_any_more_fails_the_test_with_the_reason(
-        self, api_server, quick, new_scheduler, new_test, end, words
+        self, api_server, scheduler, new_test, end, words
     ):
-        scheduler = new_scheduler(KUBERNETES_EXECUTOR__DELETE_WORKER_PODS_ON_FAILURE="True")
         test_id = new_test()
         [pod] = until(scheduler, api_server.pods)
         api_server.node.bind(pod)
@@ -361,7 +360,8 @@ class TestExecutor:
         assert row_of(test_id).state == "failed"
         assert "no such image: airflow:worker" in row_of(test_id).result_message
 
-    def test_pod_that_failed_is_kept_where_stock_keeps_such(self, api_server, scheduler, new_test):
+    def test_pods_are_kept_where_all_pods_are(self, api_server, quick, new_scheduler, new_test):
+        scheduler = new_scheduler(KUBERNETES_EXECUTOR__DELETE_WORKER_PODS="False")
         new_test()
         [pod] = until(scheduler, api_server.pods)
         api_server.node.bind(pod)

@@ -30,7 +30,7 @@ from airflow_kubernetes_callbacks.connection_test import (
 )
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import connection_test_id_of
-from airflow_kubernetes_callbacks.outcome import CallbackOutcome, pod_view
+from airflow_kubernetes_callbacks.outcome import pod_view
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_launcher import create_secret
 from airflow_kubernetes_callbacks.pod_requests import launch_failure
@@ -85,8 +85,8 @@ class ConnectionTests:
 
     :param serialize: returns a pod's model as JSON.
     :param timeout: ``[connection_test] timeout``, for pods whose workload is not known.
-    :param keep_finished: pods that have ended are labelled, not deleted.
-    :param keep_failed: the same for pods that have failed.
+    :param keep_finished: pods that have ended are labelled, not deleted. Those of tests that failed are
+        not kept by default, as those of tasks are: the row has the reason, and nobody else removes them.
     """
 
     def __init__(
@@ -99,7 +99,6 @@ class ConnectionTests:
         serialize: Callable[[k8s.V1Pod], dict[str, Any]],
         timeout: int,
         keep_finished: bool,
-        keep_failed: bool,
     ) -> None:
         self._client = client
         self._planner = planner
@@ -108,7 +107,6 @@ class ConnectionTests:
         self._serialize = serialize
         self._lifetime = float(active_deadline(timeout, settings) + settings.active_deadline_margin)
         self._keep_finished = keep_finished
-        self._keep_failed = keep_failed
         self._pool = WorkerPool(1, "connection-tests")
         self._orders: SimpleQueue[_Run | _Cancel] = SimpleQueue()
         self._over: SimpleQueue[str] = SimpleQueue()
@@ -291,10 +289,8 @@ class ConnectionTests:
 
     def _remove(self, pod: PodView) -> None:
         """Delete the pod, or label it where such pods are kept; what fails is left to the next sweep."""
-        failed = pod.outcome in (CallbackOutcome.FAILED, CallbackOutcome.NEVER_STARTED)
-        keep = pod.outcome.terminal and (self._keep_finished or (failed and self._keep_failed))
         try:
-            if keep:
+            if pod.outcome.terminal and self._keep_finished:
                 self._client.mark_done(pod)
             else:
                 self._client.delete_pod(pod)
