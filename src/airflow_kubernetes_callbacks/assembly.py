@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.configuration import conf
 from airflow.executors.executor_loader import ExecutorLoader
 
+from airflow_kubernetes_callbacks.api_clients import impatient
 from airflow_kubernetes_callbacks.callback_store import CallbackStore
 from airflow_kubernetes_callbacks.connection_test_store import ConnectionTestStore
 from airflow_kubernetes_callbacks.connection_tests import ConnectionTests
@@ -70,16 +71,28 @@ def callback_namespaces(kube_config: Any, rules: PodRules) -> list[str] | None:
     return None if stock is None else sorted({*stock, *rules.namespaces})
 
 
+def pod_client(core: Any, kube_config: Any, rules: PodRules) -> PodClient:
+    """Build what makes the requests about callback pods; *core* is the executor's client.
+
+    It waits at most a minute for an answer, so that a list that hangs does not hold up the reconciler.
+    Retries that the deployment has configured are left as they are.
+    """
+    if not conf.getjson("kubernetes_executor", "api_client_retry_configuration", fallback={}):
+        core = impatient(core, repeats=1)
+    return PodClient(
+        core,
+        namespaces=callback_namespaces(kube_config, rules),
+        request_args=kube_config.kube_client_request_args,
+    )
+
+
 def launcher_class(
     executor: Any, settings: CallbackSettings, rules: PodRules
 ) -> Callable[..., CallbackKubernetesScheduler]:
     """Return what the parent's ``start()`` is to build in place of the stock launcher."""
 
     def build(*args: Any, kube_client: Any, kube_config: Any, **kwargs: Any) -> CallbackKubernetesScheduler:
-        namespaces = callback_namespaces(kube_config, rules)
-        client = PodClient(
-            kube_client, namespaces=namespaces, request_args=kube_config.kube_client_request_args
-        )
+        client = pod_client(kube_client, kube_config, rules)
         return CallbackKubernetesScheduler(
             *args,
             kube_client=kube_client,
@@ -87,7 +100,7 @@ def launcher_class(
             planner=build_planner(executor, settings, rules, client),
             callback_pods=client,
             extra_namespaces=[
-                name for name in namespaces or () if name not in (stock_namespaces(kube_config) or ())
+                name for name in client.namespaces or () if name not in (stock_namespaces(kube_config) or ())
             ],
             **kwargs,
         )
@@ -161,11 +174,7 @@ def build_controller(
         multi_team=conf.getboolean("core", "multi_team", fallback=False),
     )
     kube_config = executor.kube_config
-    client = PodClient(
-        executor.kube_client,
-        namespaces=callback_namespaces(kube_config, rules),
-        request_args=kube_config.kube_client_request_args,
-    )
+    client = pod_client(executor.kube_client, kube_config, rules)
     requests = Requests(
         client=client,
         store=store,
@@ -204,11 +213,7 @@ def build_connection_tests(executor: Any, settings: CallbackSettings, rules: Pod
     kube_config = executor.kube_config
     launcher: CallbackKubernetesScheduler = executor.kube_scheduler
     return ConnectionTests(
-        client=PodClient(
-            executor.kube_client,
-            namespaces=callback_namespaces(kube_config, rules),
-            request_args=kube_config.kube_client_request_args,
-        ),
+        client=pod_client(executor.kube_client, kube_config, rules),
         planner=launcher.planner,
         store=ConnectionTestStore(),
         settings=settings,
