@@ -34,7 +34,7 @@ class Node:
         def change(document: Document) -> None:
             document["spec"]["nodeName"] = self.name
             _condition(document, "PodScheduled", "True")
-            document["status"]["startTime"] = timestamp()
+            document["status"]["startTime"] = self._now()
             _base(document, {"waiting": {"reason": "ContainerCreating"}})
 
         return self._update(pod, change)
@@ -55,8 +55,8 @@ class Node:
             document["spec"]["nodeName"] = self.name
             _condition(document, "PodScheduled", "True")
             document["status"].update(phase="Running")
-            document["status"].setdefault("startTime", timestamp())
-            _base(document, {"running": {"startedAt": timestamp()}}, container_id="containerd://1")
+            document["status"].setdefault("startTime", self._now())
+            _base(document, {"running": {"startedAt": self._now()}}, container_id="containerd://1")
 
         return self._update(pod, change)
 
@@ -69,8 +69,8 @@ class Node:
             ended = {
                 "exitCode": exit_code,
                 "reason": word,
-                "startedAt": _started(document),
-                "finishedAt": timestamp(),
+                "startedAt": _started(document) or self._now(),
+                "finishedAt": self._now(),
             }
             if message:
                 ended["message"] = message
@@ -92,6 +92,22 @@ class Node:
 
         return self._update(pod, change)
 
+    def give_up(self, pod: Document) -> Document:
+        """The kubelet ends a pod that is being deleted and whose base container it never created."""
+
+        def change(document: Document) -> None:
+            ended = {
+                "exitCode": 137,
+                "reason": "ContainerStatusUnknown",
+                "message": "The container could not be located when the pod was terminated",
+                "startedAt": None,
+                "finishedAt": None,
+            }
+            _base(document, {"terminated": ended})
+            document["status"]["phase"] = "Failed"
+
+        return self._update(pod, change)
+
     def mark(self, pod: Document, **status: Any) -> Document:
         """Write anything into the status."""
         return self._update(pod, lambda document: document["status"].update(status))
@@ -101,6 +117,9 @@ class Node:
         metadata = pod["metadata"]
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": metadata["uid"]}}
         return self._store.delete("pods", metadata["namespace"], metadata["name"], options)
+
+    def _now(self) -> str:
+        return timestamp(self._store.clock())
 
     def _update(self, pod: Document, change: Any) -> Document:
         metadata = pod["metadata"]
@@ -127,7 +146,7 @@ def _started(document: Document) -> str:
     for status in document["status"].get("containerStatuses") or ():
         if "running" in status["state"]:
             return str(status["state"]["running"]["startedAt"])
-    return timestamp()
+    return ""
 
 
 def _condition(document: Document, kind: str, status: str, reason: str = "", message: str = "") -> None:

@@ -75,10 +75,15 @@ def timestamp(moment: datetime | None = None) -> str:
     return (moment or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def wall_clock() -> datetime:
+    return datetime.now(UTC)
+
+
 class ObjectStore:
     """Objects by (plural, namespace, name). Every method is one transaction."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], datetime] = wall_clock) -> None:
+        self.clock = clock
         self.changed = threading.Condition(threading.RLock())
         self.version = 100
         #: Versions before this one are no longer known: a watch from them gets 410.
@@ -122,8 +127,8 @@ class ObjectStore:
                     fresh = [change for change in self._history if change.version > since]
             for change in fresh:
                 since = change.version
-                if change.plural == selection.plural and (told := _told(change, selection)):
-                    yield told
+                if change.plural == selection.plural and (event := told(change, selection)):
+                    yield event
             if not fresh:
                 yield None
 
@@ -141,7 +146,10 @@ class ObjectStore:
             if (plural, namespace, name) in self._objects:
                 raise ApiStatusError(409, "AlreadyExists", f'{plural} "{name}" already exists')
             metadata.update(
-                namespace=namespace, uid=str(uuid.uuid4()), creationTimestamp=timestamp(), generation=1
+                namespace=namespace,
+                uid=str(uuid.uuid4()),
+                creationTimestamp=timestamp(self.clock()),
+                generation=1,
             )
             document.update(apiVersion="v1", kind=KINDS[plural])
             if plural == "pods":
@@ -181,7 +189,7 @@ class ObjectStore:
             metadata = document["metadata"]
             if not grace and not metadata.get("finalizers"):
                 return self._remove((plural, namespace, name), before)
-            due = timestamp(datetime.now(UTC) + timedelta(seconds=grace))
+            due = timestamp(self.clock() + timedelta(seconds=grace))
             metadata.setdefault("deletionTimestamp", due)
             metadata["deletionGracePeriodSeconds"] = grace
             if document == before:
@@ -255,7 +263,7 @@ class ObjectStore:
         self.changed.notify_all()
 
 
-def _told(change: Change, selection: Selection) -> tuple[str, Document] | None:
+def told(change: Change, selection: Selection) -> tuple[str, Document] | None:
     """Return the event that this selection sees: one that is left comes as DELETED, as it was before."""
     before, after = selection.has(change.before), selection.has(change.document)
     if change.kind == "DELETED":

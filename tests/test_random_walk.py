@@ -1,0 +1,285 @@
+"""Random walks over schedulers, cluster and database: the invariants of the design hold in every state.
+
+Every step is one thing that happens by itself or to somebody: a round of a scheduler's loop, a crash in the
+middle of it, a request that arrives, or is lost before or after it took effect, a watch event that comes
+late or never, a step in the life of a pod, a deletion from outside, a failing database, time that passes.
+In the end all comes to rest, and every callback has come to its end.
+
+Within one round of its loop a scheduler is not overtaken by others: the round reads rows, decides, and
+records within milliseconds, and what would have to happen in between takes seconds. The exception is the
+hand-over of pending rows, where core commits late (see ``hand_out_slowly``).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from airflow_kubernetes_callbacks.settings import CallbackSettings
+from tests.fakes.world import FAILED, SUCCESS, World
+
+SETTINGS = CallbackSettings(
+    reconcile_interval=10.0,
+    launch_retries=2,
+    create_retries=3,
+    launch_retry_delay=5.0,
+    launch_retry_max_delay=20.0,
+    pending_timeout=60.0,
+    start_error_grace=20.0,
+)
+#: Seconds after which a scheduler without heartbeat is taken for dead.
+THRESHOLD = 30.0
+MOST_SCHEDULERS = 3
+MOST_CALLBACKS = 4
+
+KINDS = st.sampled_from(["succeeds", "raises", "never_starts", "refused"])
+INDEX = st.integers(0, 7)
+FAULTS = st.lists(
+    st.sampled_from([None, "lost before", "lost after", "429", "500", "409", "403"]), min_size=1, max_size=2
+)
+POINTS = ["after heartbeat", "after drain", "after events", "in hand-out", None]
+
+
+class Walk(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        logging.disable(logging.CRITICAL)
+        self.world = None
+
+    @initialize(
+        api=st.booleans(),
+        finalizer=st.booleans(),
+        keep_failed=st.booleans(),
+        kinds=st.lists(KINDS, min_size=1, max_size=2),
+    )
+    def begin(self, api, finalizer, keep_failed, kinds):
+        self.world = World(SETTINGS, api_owns_running=api, finalizer=finalizer, keep_failed=keep_failed)
+        self.world.add_scheduler()
+        for kind in kinds:
+            self.world.add_callback(kind)
+
+    def teardown(self):
+        try:
+            if self.world is not None:
+                rest(self.world)
+                self.world.check_end()
+        finally:
+            if self.world is not None:
+                self.world.close()
+            logging.disable(logging.NOTSET)
+
+    # Who and what ----------------------------------------------------------------------------------
+
+    def _alive(self, index):
+        alive = [scheduler for scheduler in self.world.schedulers if scheduler.alive]
+        return alive[index % len(alive)] if alive else None
+
+    def _pod(self, index):
+        pods = self.world.pods(done=False)
+        return pods[index % len(pods)] if pods else None
+
+    # Schedulers ------------------------------------------------------------------------------------
+
+    @rule(index=INDEX, crash=st.sampled_from([None, None, None, *POINTS]))
+    def loop(self, index, crash):
+        """One round of a scheduler's loop, or as much of it as it lives to see."""
+        scheduler = self._alive(index)
+        if scheduler is None:
+            return
+        if scheduler.uncommitted:
+            scheduler.commit_hand_out()
+            return
+        scheduler.heartbeat()
+        if crash == "after heartbeat":
+            scheduler.crash()
+            return
+        events = scheduler.drain()
+        if crash == "after drain":
+            scheduler.crash()
+            return
+        scheduler.record(events)
+        if crash == "after events":
+            scheduler.crash()
+            return
+        scheduler.hand_out()
+        if crash == "in hand-out":
+            scheduler.uncommitted.clear()
+            scheduler.crash()
+            return
+        scheduler.commit_hand_out()
+
+    @precondition(lambda self: self.world and len([s for s in self.world.schedulers if s.alive]) > 1)
+    @rule()
+    def hand_out_twice(self):
+        """Two schedulers read the same pending rows before either commits."""
+        alive = [s for s in self.world.schedulers if s.alive and not s.uncommitted]
+        for scheduler in alive:
+            scheduler.hand_out()
+        for scheduler in alive:
+            scheduler.commit_hand_out()
+
+    @precondition(lambda self: self.world and not self.world.api_owns_running)
+    @rule(index=INDEX)
+    def hand_out_slowly(self, index):
+        """Core has read the pending rows; when it commits, it writes over whatever has happened since.
+
+        Only for Airflow 3.3: from 3.4 on, a callback that another scheduler brought to its end within this
+        one transaction runs again. Nothing that an executor can see tells it from one that never began.
+        """
+        scheduler = self._alive(index)
+        if scheduler is not None and not scheduler.uncommitted:
+            scheduler.hand_out()
+
+    @rule(index=INDEX)
+    def crash(self, index):
+        scheduler = self._alive(index)
+        if scheduler is not None:
+            scheduler.uncommitted.clear()
+            scheduler.crash()
+
+    @rule(index=INDEX)
+    def silence(self, index):
+        """A scheduler has shown no heartbeat for so long that the others take it for dead."""
+        self.world.clock.now += THRESHOLD + 1
+        scheduler = self.world.schedulers[index % len(self.world.schedulers)]
+        if not scheduler.uncommitted:
+            scheduler.forget()
+
+    @rule(index=INDEX)
+    def show_heartbeat(self, index):
+        scheduler = self._alive(index)
+        if scheduler is not None:
+            scheduler.heartbeat_is_fresh = True
+
+    @precondition(lambda self: self.world and len(self.world.schedulers) < MOST_SCHEDULERS)
+    @rule()
+    def add_scheduler(self):
+        self.world.add_scheduler()
+
+    # Requests and watches --------------------------------------------------------------------------
+
+    @rule(index=INDEX, which=INDEX, faults=st.one_of(st.just([]), FAULTS))
+    def do_work(self, index, which, faults):
+        scheduler = self.world.schedulers[index % len(self.world.schedulers)]
+        scheduler.do_work(which, faults)
+
+    @rule(index=INDEX)
+    def do_all_work(self, index):
+        scheduler = self._alive(index)
+        if scheduler is not None:
+            scheduler.do_all_work()
+
+    @rule(index=INDEX, limit=st.integers(1, 5), lose=st.booleans())
+    def watch(self, index, limit, lose):
+        scheduler = self._alive(index)
+        if scheduler is not None:
+            scheduler.watch(limit, lose=lose)
+
+    @rule(index=INDEX)
+    def resync(self, index):
+        scheduler = self._alive(index)
+        if scheduler is not None:
+            scheduler.controller.resync()
+
+    @rule(count=st.integers(1, 3))
+    def break_database(self, count):
+        self.world.database.broken = count
+
+    # Pods, rows and time ---------------------------------------------------------------------------
+
+    @rule(index=INDEX)
+    def progress(self, index):
+        if (pod := self._pod(index)) is not None:
+            self.world.progress(pod)
+
+    @rule(index=INDEX)
+    def reject(self, index):
+        if (pod := self._pod(index)) is not None:
+            self.world.reject(pod)
+
+    @rule(index=INDEX, force=st.booleans())
+    def delete_pod(self, index, force):
+        if (pod := self._pod(index)) is not None:
+            self.world.delete_from_outside(pod, force=force)
+
+    @precondition(lambda self: self.world and len(self.world.database.rows) < MOST_CALLBACKS)
+    @rule(kind=KINDS)
+    def add_callback(self, kind):
+        self.world.add_callback(kind)
+
+    @rule(index=INDEX)
+    def delete_row(self, index):
+        rows = list(self.world.database.rows.values())
+        rows[index % len(rows)].deleted = True
+
+    @rule(seconds=st.sampled_from([1.0, 3.0, 6.0, 11.0, 61.0]))
+    def wait(self, seconds):
+        self.world.clock.now += seconds
+
+    @invariant()
+    def holds(self):
+        if self.world is not None:
+            self.world.check()
+
+
+def rest(world, rounds=200):
+    """Let everything that is under way come to its end, with nothing in its way any more."""
+    world.database.broken = 0
+    for scheduler in world.schedulers:
+        if scheduler.alive:
+            scheduler.heartbeat_is_fresh = True
+        else:
+            scheduler.forget()
+    if not any(scheduler.alive for scheduler in world.schedulers):
+        world.add_scheduler()
+    for number in range(rounds):
+        for scheduler in world.schedulers:
+            if not scheduler.alive:
+                continue
+            scheduler.commit_hand_out()
+            scheduler.watch()
+            scheduler.heartbeat()
+            scheduler.record(scheduler.drain())
+            scheduler.hand_out()
+            scheduler.commit_hand_out()
+            scheduler.do_all_work()
+        for pod in world.pods(done=False):
+            if world.store.find("pods", "airflow", pod["metadata"]["name"]):
+                world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+        world.clock.now += 5.0
+        world.check()
+        if number > 20 and at_rest(world):
+            return
+
+
+def at_rest(world):
+    rows = world.database.rows.values()
+    return (
+        all(row.deleted or row.state in (SUCCESS, FAILED) for row in rows)
+        and not [pod for pod in world.pods(done=False) if not world.is_nobodys(pod)]
+        and not any(s.alive and (s.executor.running or s.executor.event_buffer) for s in world.schedulers)
+    )
+
+
+def test_invariants_hold_on_every_walk():
+    run_state_machine_as_test(
+        Walk,
+        settings=settings(
+            max_examples=int(os.environ.get("WALKS", "150")),
+            stateful_step_count=int(os.environ.get("STEPS", "40")),
+            deadline=None,
+            report_multiple_bugs=False,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )
