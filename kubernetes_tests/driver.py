@@ -151,6 +151,17 @@ def set_variable(name: str, value: str) -> None:
     Variable.set(name, value)
 
 
+def delete_dag_runs() -> None:
+    """Delete every Dag run, as a person does in the UI: deadlines and callbacks go with them."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    with create_session() as session:
+        for run in session.scalars(select(DagRun)):
+            session.delete(run)
+
+
 def wipe() -> None:
     """Delete every run, callback, deadline and scheduler job, so that the next scenario starts clean."""
     from airflow.jobs.job import Job
@@ -194,6 +205,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
         miss_deadlines,
         set_connection,
         set_variable,
+        delete_dag_runs,
         wipe,
         end_heartbeats,
     )

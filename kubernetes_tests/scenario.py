@@ -191,11 +191,15 @@ class Scenario:
 
     def release_pods(self) -> None:
         """Let the pods that wait be scheduled, and new ones at once."""
-        self.template["spec"].pop("schedulingGates", None)
-        self.write_template(self.template)
+        self.release_template()
         for pod in self.namespace.pods():
             if pod["spec"].get("schedulingGates"):
                 self.namespace.patch_pod(pod["metadata"]["name"], {"spec": {"schedulingGates": None}})
+
+    def release_template(self) -> None:
+        """Let new pods be scheduled at once; those that wait go on waiting."""
+        self.template["spec"].pop("schedulingGates", None)
+        self.write_template(self.template)
 
     def start_scheduler(
         self,

@@ -115,9 +115,12 @@ def started(shared_namespace: Namespace) -> Namespace:
 @pytest.mark.parametrize("stuck", STUCK, ids=lambda stuck: stuck.id)
 def test_pod_that_cannot_start_stays_pending_and_says_why(started: Namespace, stuck: Stuck) -> None:
     name = stuck.pod["metadata"]["name"]
-    waiting = started.wait(name, lambda pod: waiting_reason(pod) == stuck.reason)
-    assert waiting["status"]["phase"] == "Pending"
-    assert stuck.text in state_of(waiting)["waiting"].get("message", "")
+
+    def says_why(found: dict[str, Any]) -> bool:
+        message = state_of(found).get("waiting", {}).get("message", "")
+        return waiting_reason(found) == stuck.reason and stuck.text in message
+
+    assert started.wait(name, says_why)["status"]["phase"] == "Pending"
     if stuck.event:
         started.wait_for_event(name, *stuck.event)
 

@@ -70,7 +70,10 @@ CONFIG: dict[str, object] = {
     "kubernetes_callbacks.launch_retry_delay": 1,
 }
 #: The scheduler that stays: slow enough to leave the callback to the one that is to die.
-SURVIVOR: dict[str, object] = {"scheduler.scheduler_idle_sleep_time": 3, "kubernetes_callbacks.reconcile_interval": 5}
+SURVIVOR: dict[str, object] = {
+    "scheduler.scheduler_idle_sleep_time": 3,
+    "kubernetes_callbacks.reconcile_interval": 5,
+}
 
 cells = [
     pytest.param(

@@ -389,6 +389,20 @@ def test_running_pods(given, expected):
             LookAgain(NOW + 10),
         ),
         case(
+            "E2-launch-again-waits-from-when-the-pod-was-found-gone-if-nobody-says-when-it-ended",
+            situation(QUEUED_ROW, pod(gone=True), memory=Memory(known=True, orphaned_since=NOW - 4)),
+            Occupy(),
+            RecordAttempt(2),
+            LookAgain(NOW + 6),
+        ),
+        case(
+            "E2-pod-is-launched-again-in-the-end-though-nobody-says-when-it-ended",
+            situation(QUEUED_ROW, pod(gone=True), memory=Memory(known=True, orphaned_since=NOW - 10)),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
             "E2-pod-deleted-while-pending-for-the-last-time-fails",
             situation(QUEUED_ROW, pod(gone=True, attempt=3, reason=None)),
             never_began("was deleted before the callback began", "launched 3 times"),

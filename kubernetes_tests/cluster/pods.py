@@ -49,7 +49,7 @@ def until(what: str, look: Callable[[], T | None], seconds: float = WAIT_SECONDS
             return result
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {seconds:.0f} s: {what}; last: {result!r}")
-        time.sleep(0.05)
+        time.sleep(0.1)
 
 
 class Namespace:

@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -25,6 +25,7 @@ type supervisor struct {
 	program string
 	main    chan func()
 	stop    context.CancelFunc
+	stopped <-chan struct{}
 
 	mu       sync.Mutex
 	children map[string]*child
@@ -55,7 +56,7 @@ func serve(state string) error {
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer cancel()
 	s := &supervisor{
-		config: c, program: program, main: make(chan func()), stop: cancel,
+		config: c, program: program, main: make(chan func()), stop: cancel, stopped: ctx.Done(),
 		children: map[string]*child{}, wanted: map[string]bool{},
 	}
 	if c.ParentPID != 0 {
@@ -121,23 +122,6 @@ func prepare(c *config.Config) error {
 	return writeCertificates(c)
 }
 
-func choosePorts(c *config.Config) error {
-	c.Ports.APIServer = c.APIServerPort
-	for _, port := range []*int{&c.Ports.EtcdClient, &c.Ports.EtcdPeer, &c.Ports.Kubelet, &c.Ports.APIServer} {
-		if port == &c.Ports.APIServer && *port != 0 {
-			continue
-		}
-		// All listeners stay open until every port is chosen: no port twice.
-		listener, err := net.Listen("tcp", config.Address+":0")
-		if err != nil {
-			return err
-		}
-		defer listener.Close()
-		*port = listener.Addr().(*net.TCPAddr).Port
-	}
-	return nil
-}
-
 func (s *supervisor) run(ctx context.Context) error {
 	if err := s.startSweeper(); err != nil {
 		return err
@@ -181,8 +165,12 @@ func (s *supervisor) run(ctx context.Context) error {
 func (s *supervisor) spawn(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	result := make(chan error, 1)
-	s.main <- func() { result <- cmd.Start() }
-	return <-result
+	select {
+	case s.main <- func() { result <- cmd.Start() }:
+		return <-result
+	case <-s.stopped:
+		return errors.New("the cluster is stopping")
+	}
 }
 
 func (s *supervisor) startSweeper() error {

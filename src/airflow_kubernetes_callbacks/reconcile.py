@@ -247,7 +247,8 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
 
 def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     attempt = max(pod.attempt + 1, situation.row.next_attempt)
-    ended_at = min(pod.ended_at or situation.now, situation.now)  # by another clock than ours
+    # Kubernetes may not say when it ended, or by a clock that is ahead of ours.
+    ended_at = min(pod.ended_at or situation.memory.orphaned_since or situation.now, situation.now)
     not_before = max(situation.memory.retry_at, ended_at + retry_delay(_launches(situation, pod), settings))
     if situation.now < not_before:
         return (Occupy(), RecordAttempt(attempt), LookAgain(not_before))
