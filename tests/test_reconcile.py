@@ -751,6 +751,7 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             "E1-unschedulable-pod-is-deleted-at-the-pending-timeout",
             situation(QUEUED_ROW, waiting("Unschedulable", 660.0)),
             Occupy(),
+            RecordAttempt(2),
             deletes(waiting("Unschedulable", 660.0), "660 s", "Unschedulable: because", unstarted=True),
         ),
         case(
@@ -773,6 +774,7 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
                 f"{word}-ends-with-its-grace",
                 situation(QUEUED_ROW, waiting(word, 60.0)),
                 Occupy(),
+                RecordAttempt(2),
                 deletes(waiting(word, 60.0), f"{word}: because", unstarted=True),
             )
             for word in sorted(START_ERRORS)
@@ -781,6 +783,7 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             "wait-that-kubernetes-does-not-explain-says-so",
             situation(QUEUED_ROW, pod(created_at=NOW - 301, reason=None)),
             Occupy(),
+            RecordAttempt(2),
             deletes(pod(created_at=NOW - 301, reason=None), "gives no reason", unstarted=True),
         ),
         case(
@@ -802,6 +805,7 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
                 memory=Memory(known=True, repeat_attempt=1),
             ),
             Occupy(),
+            RecordAttempt(2),
             deletes(pod(created_at=NOW - 301, reason=None), "gives no reason", unstarted=True),
         ),
         case(
@@ -846,6 +850,7 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             "last-pending-pod-is-deleted-before-it-fails",
             situation(QUEUED_ROW, waiting("ImagePullBackOff", 61.0, attempt=3)),
             Occupy(),
+            RecordAttempt(4),
             deletes(waiting("ImagePullBackOff", 61.0, attempt=3), "ImagePullBackOff", unstarted=True),
         ),
         case(

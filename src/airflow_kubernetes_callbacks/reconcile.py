@@ -160,8 +160,10 @@ def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView)
         return (Occupy(), Explain(pod))
     reason = pod.reason or "its container did not start and Kubernetes gives no reason"
     waited = max(0.0, situation.now - pod.created_at)
-    # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone.
-    return (Occupy(), Delete(pod, f"Could not start within {waited:.0f} s: {reason}", unstarted=True))
+    # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone. That
+    # it did not begin is recorded before, for a scheduler that comes when this one died in between.
+    why = f"Could not start within {waited:.0f} s: {reason}"
+    return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, why, unstarted=True))
 
 
 def _may_have_begun(situation: Situation) -> bool:
