@@ -109,7 +109,11 @@ class Demo:
         )
         namespace = self._stack.enter_context(cluster.namespace())
         template = cluster.pod_template(
-            {"AIRFLOW__CORE__EXECUTION_API_SERVER_URL": self.env.execution_api_url("127.0.0.1")}
+            {
+                "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": self.env.execution_api_url("127.0.0.1"),
+                # On 3.4 a callback whose first request times out is lost: its token works only once.
+                "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
+            }
         )
         # Containers of this cluster are processes of whoever runs it; root has to be asked for by name.
         template["spec"]["securityContext"] = {"runAsUser": os.geteuid()}
