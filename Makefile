@@ -14,6 +14,12 @@ COMPAT_AIRFLOWS := 3.2.2 3.0.6
 # The newest Python beside $(PYTHON) on this machine, if any: the unit tests run on it too.
 NEWER_PYTHON ?= $(shell dev/newer-python $(PYTHON))
 
+# Every Kubernetes test runs on the first Airflow; on the others those whose outcome depends on it, and on
+# kind those whose outcome depends on a kubelet with containers.
+LOCAL_TESTS ?= kubernetes_tests
+PER_AIRFLOW_TESTS := $(addprefix kubernetes_tests/test_,callbacks.py hybrid.py connection_tests.py restart.py)
+KIND_TESTS ?= $(addprefix kubernetes_tests/test_,callbacks.py pod_acceptance.py)
+
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airflow-kubernetes-callbacks
 UV_VERSION := $(shell sed -n 's/^uv==//p' constraints/tools.txt)
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
@@ -40,7 +46,7 @@ test: ## Everything but kind: unit and contract tests, compatibility, the local 
 	for airflow in $(COMPAT_AIRFLOWS); do $(MAKE) compat AIRFLOW=$$airflow; done
 	$(MAKE) test-local AIRFLOW=$(firstword $(AIRFLOWS))
 	for airflow in $(wordlist 2,9,$(AIRFLOWS)); do \
-	  $(MAKE) test-local AIRFLOW=$$airflow ARGS="--ignore-glob=*/test_cluster_*"; done
+	  $(MAKE) test-local AIRFLOW=$$airflow LOCAL_TESTS="$(PER_AIRFLOW_TESTS)"; done
 
 quick: ARGS += -m "not slow"
 quick: unit ## The unit tests without the slow ones, on one Airflow
@@ -64,7 +70,7 @@ compat: $(VENV)/.ready ## Airflow versions without executor callbacks (AIRFLOW=3
 
 test-local: $(VENV)/.ready ## Kubernetes tests on the local cluster, one Airflow (AIRFLOW=3.4.0b2)
 	@echo "== Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
-	$(PYTEST) kubernetes_tests --cluster local -m "not slow" $(ARGS)
+	$(PYTEST) $(LOCAL_TESTS) --cluster local -m "not slow" $(ARGS)
 
 test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the crash matrix, the soak (an hour)
 	@echo "== slow Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
@@ -72,7 +78,7 @@ test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the cr
 
 test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMAGE: images to start from)
 	@echo "== Kubernetes tests on kind, Airflow $(AIRFLOW)"
-	$(PYTEST) kubernetes_tests --cluster kind -m "not slow" $(ARGS)
+	$(PYTEST) $(KIND_TESTS) --cluster kind -m "not slow" $(ARGS)
 
 ##@ Check
 .PHONY: lint format types imports news docs wheel check

@@ -538,6 +538,17 @@ def test_workload_travels_as_an_argument_where_secrets_may_not_be_made(
     assert api_server.count("POST", "/secrets") == 0
 
 
+def test_workload_travels_as_an_argument_where_nobody_says_whether_secrets_may_be_made(
+    api_server, new_scheduler, new_callback, creation
+):
+    review = api_server.fail("POST", "selfsubjectaccessreviews", status=403, reason="Forbidden", times=None)
+    scheduler = new_scheduler(**creation)
+    pod = launched(api_server, scheduler, new_callback())
+    assert review.hits == 1
+    assert "--json-string" in pod["spec"]["containers"][0]["args"]
+    assert api_server.count("POST", "/secrets") == 0
+
+
 def test_secret_that_is_refused_for_good_takes_the_pod_with_it(
     api_server, new_scheduler, new_callback, creation
 ):

@@ -7,7 +7,7 @@ In the end all comes to rest, and every callback has come to its end.
 
 Within one round of its loop a scheduler is not overtaken by others: the round reads rows, decides, and
 records within milliseconds, and what would have to happen in between takes seconds. The exception is the
-hand-over of pending rows, where core commits late (see ``hand_out_slowly``).
+hand-over of pending rows, where core commits late (see ``hand_out_to_several``).
 """
 
 from __future__ import annotations
@@ -89,64 +89,79 @@ class Walk(RuleBasedStateMachine):
         pods = self.world.pods(done=False)
         return pods[index % len(pods)] if pods else None
 
-    # Schedulers ------------------------------------------------------------------------------------
+    # The usual -------------------------------------------------------------------------------------
 
-    @rule(index=INDEX, crash=st.sampled_from([None, None, None, *POINTS]))
-    def loop(self, index, crash):
-        """One round of a scheduler's loop, or as much of it as it lives to see."""
+    @rule(index=INDEX, work=st.booleans())
+    def turn(self, index, work):
+        """A scheduler does what it does every second, and most of its requests are answered."""
         scheduler = self._alive(index)
-        if scheduler is None:
-            return
+        if scheduler is not None:
+            scheduler.watch()
+            self._loop(scheduler)
+            if work:
+                scheduler.do_all_work()
+
+    @rule(index=INDEX, steps=st.integers(1, 4))
+    def progress(self, index, steps):
+        """Nodes do the next things that there are to do for a pod."""
+        for _ in range(steps):
+            if (pod := self._pod(index)) is not None:
+                self.world.progress(pod)
+
+    @rule(seconds=st.sampled_from([1.0, 6.0, 11.0, 61.0]))
+    def wait(self, seconds):
+        self.world.clock.now += seconds
+
+    @precondition(lambda self: self.world and len(self.world.database.rows) < MOST_CALLBACKS)
+    @rule(kind=KINDS)
+    def add_callback(self, kind):
+        self.world.add_callback(kind)
+
+    @precondition(lambda self: self.world and len(self.world.schedulers) < MOST_SCHEDULERS)
+    @rule()
+    def add_scheduler(self):
+        self.world.add_scheduler()
+
+    # What else can happen --------------------------------------------------------------------------
+
+    @rule(index=INDEX, point=st.sampled_from(POINTS))
+    def crash(self, index, point):
+        """A scheduler dies in the middle of its loop, or between two rounds."""
+        scheduler = self._alive(index)
+        if scheduler is not None:
+            if point is not None:
+                self._loop(scheduler, point)
+            scheduler.uncommitted.clear()
+            scheduler.crash()
+
+    def _loop(self, scheduler, stop=None):
         if scheduler.uncommitted:
             scheduler.commit_hand_out()
             return
         scheduler.heartbeat()
-        if crash == "after heartbeat":
-            scheduler.crash()
+        if stop == "after heartbeat":
             return
         events = scheduler.drain()
-        if crash == "after drain":
-            scheduler.crash()
+        if stop == "after drain":
             return
         scheduler.record(events)
-        if crash == "after events":
-            scheduler.crash()
+        if stop == "after events":
             return
         scheduler.hand_out()
-        if crash == "in hand-out":
-            scheduler.uncommitted.clear()
-            scheduler.crash()
-            return
-        scheduler.commit_hand_out()
-
-    @precondition(lambda self: self.world and len([s for s in self.world.schedulers if s.alive]) > 1)
-    @rule()
-    def hand_out_twice(self):
-        """Two schedulers read the same pending rows before either commits."""
-        alive = [s for s in self.world.schedulers if s.alive and not s.uncommitted]
-        for scheduler in alive:
-            scheduler.hand_out()
-        for scheduler in alive:
+        if stop != "in hand-out":
             scheduler.commit_hand_out()
 
-    @precondition(lambda self: self.world and not self.world.api_owns_running)
-    @rule(index=INDEX)
-    def hand_out_slowly(self, index):
-        """Core has read the pending rows; when it commits, it writes over whatever has happened since.
+    @rule(index=INDEX, which=INDEX, faults=st.one_of(st.just([]), FAULTS))
+    def do_work(self, index, which, faults):
+        """One request of a scheduler is made, also of one that has crashed and is not known to be dead."""
+        scheduler = self.world.schedulers[index % len(self.world.schedulers)]
+        scheduler.do_work(which, faults)
 
-        Only for Airflow 3.3: from 3.4 on, a callback that another scheduler brought to its end within this
-        one transaction runs again. Nothing that an executor can see tells it from one that never began.
-        """
-        scheduler = self._alive(index)
-        if scheduler is not None and not scheduler.uncommitted:
-            scheduler.hand_out()
-
-    @rule(index=INDEX)
-    def crash(self, index):
+    @rule(index=INDEX, limit=st.integers(1, 5))
+    def lose_watch_events(self, index, limit):
         scheduler = self._alive(index)
         if scheduler is not None:
-            scheduler.uncommitted.clear()
-            scheduler.crash()
+            scheduler.watch(limit, lose=True)
 
     @rule(index=INDEX)
     def silence(self, index):
@@ -157,75 +172,45 @@ class Walk(RuleBasedStateMachine):
             scheduler.forget()
 
     @rule(index=INDEX)
-    def show_heartbeat(self, index):
+    def compare_everything(self, index):
+        """A comparison is due, also of one that was silent and shows its heartbeat again."""
         scheduler = self._alive(index)
         if scheduler is not None:
             scheduler.heartbeat_is_fresh = True
-
-    @precondition(lambda self: self.world and len(self.world.schedulers) < MOST_SCHEDULERS)
-    @rule()
-    def add_scheduler(self):
-        self.world.add_scheduler()
-
-    # Requests and watches --------------------------------------------------------------------------
-
-    @rule(index=INDEX, which=INDEX, faults=st.one_of(st.just([]), FAULTS))
-    def do_work(self, index, which, faults):
-        scheduler = self.world.schedulers[index % len(self.world.schedulers)]
-        scheduler.do_work(which, faults)
-
-    @rule(index=INDEX)
-    def do_all_work(self, index):
-        scheduler = self._alive(index)
-        if scheduler is not None:
-            scheduler.do_all_work()
-
-    @rule(index=INDEX, limit=st.integers(1, 5), lose=st.booleans())
-    def watch(self, index, limit, lose):
-        scheduler = self._alive(index)
-        if scheduler is not None:
-            scheduler.watch(limit, lose=lose)
-
-    @rule(index=INDEX)
-    def resync(self, index):
-        scheduler = self._alive(index)
-        if scheduler is not None:
             scheduler.controller.resync()
+
+    @rule(index=INDEX, how=st.sampled_from(["reject", "delete", "remove by force", "delete its row"]))
+    def disturb(self, index, how):
+        """Nodes and people do something to a pod, or to the row of its callback."""
+        if (pod := self._pod(index)) is None:
+            return
+        if how == "reject":
+            self.world.reject(pod)
+        elif how == "delete its row":
+            self.world.row_of(pod).deleted = True
+        else:
+            self.world.delete_from_outside(pod, force=how != "delete")
 
     @rule(count=st.integers(1, 3))
     def break_database(self, count):
         self.world.database.broken = count
 
-    # Pods, rows and time ---------------------------------------------------------------------------
+    @rule(index=INDEX, slowly=st.booleans())
+    def hand_out_to_several(self, index, slowly):
+        """Schedulers read the same pending rows before any of them commits.
 
-    @rule(index=INDEX)
-    def progress(self, index):
-        if (pod := self._pod(index)) is not None:
-            self.world.progress(pod)
-
-    @rule(index=INDEX)
-    def reject(self, index):
-        if (pod := self._pod(index)) is not None:
-            self.world.reject(pod)
-
-    @rule(index=INDEX, force=st.booleans())
-    def delete_pod(self, index, force):
-        if (pod := self._pod(index)) is not None:
-            self.world.delete_from_outside(pod, force=force)
-
-    @precondition(lambda self: self.world and len(self.world.database.rows) < MOST_CALLBACKS)
-    @rule(kind=KINDS)
-    def add_callback(self, kind):
-        self.world.add_callback(kind)
-
-    @rule(index=INDEX)
-    def delete_row(self, index):
-        rows = list(self.world.database.rows.values())
-        rows[index % len(rows)].deleted = True
-
-    @rule(seconds=st.sampled_from([1.0, 3.0, 6.0, 11.0, 61.0]))
-    def wait(self, seconds):
-        self.world.clock.now += seconds
+        *slowly*: when core commits at last, it writes over whatever has happened since. Only for Airflow
+        3.3: from 3.4 on, a callback that another scheduler brought to its end within this one transaction
+        runs again, and nothing that an executor can see tells it from one that never began.
+        """
+        alive = [scheduler for scheduler in self.world.schedulers if scheduler.alive]
+        handed = [scheduler for scheduler in alive if not scheduler.uncommitted]
+        for scheduler in handed:
+            scheduler.hand_out()
+        late = handed[index % len(handed)] if handed and slowly and not self.world.api_owns_running else None
+        for scheduler in handed:
+            if scheduler is not late:
+                scheduler.commit_hand_out()
 
     @invariant()
     def holds(self):

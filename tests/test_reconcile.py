@@ -452,6 +452,15 @@ def test_running_pods(given, expected):
             never_began("ImagePullBackOff: no such image", "launched 3 times", "never began"),
         ),
         case(
+            "recorded-next-attempt-of-the-last-pod-is-not-launched",
+            situation(
+                row(next_attempt=4),
+                pod(gone=True, attempt=3, node="node-1", ended_at=NOW - 600),
+                memory=Memory(known=True, condemned=(("uid-3", "ImagePullBackOff: no such image"),)),
+            ),
+            never_began("ImagePullBackOff: no such image", "launched 3 times"),
+        ),
+        case(
             "recorded-next-attempt-is-launched-when-the-old-pod-is-gone",
             situation(row(next_attempt=2), pod(gone=True, node="node-1", ended_at=NOW - 60)),
             Occupy(),
@@ -555,6 +564,20 @@ def test_pods_that_are_gone(given, expected):
             "orphaned-row-goes-on-with-the-recorded-attempt",
             situation(row(next_attempt=3)),
             Launch(3),
+        ),
+        case(
+            "orphaned-row-beyond-the-last-launch-fails",
+            situation(row(next_attempt=4)),
+            never_began("did not start", "launched 3 times"),
+        ),
+        case(
+            "row-beyond-the-last-launch-that-is-handed-over-anew-waits-for-a-list",
+            situation(row(next_attempt=4), memory=Memory(known=True, repeat_attempt=1), pods_complete=False),
+        ),
+        case(
+            "launches-before-a-persons-retry-do-not-count",
+            situation(row(next_attempt=6, history=5)),
+            Launch(6),
         ),
         case(
             "orphaned-row-waits-while-a-live-sibling-may-hold-it",
@@ -897,6 +920,8 @@ def test_pods_of_one_callback_that_began_decide_before_later_attempts_that_did_n
 ROWS = [
     *(row(state) for state in RowState),
     row(next_attempt=2),
+    row(next_attempt=4),
+    row(next_attempt=5, history=2),
     row(launched_pod="airflow/callback-x-1"),
     row(RowState.RUNNING, launched_pod="airflow/callback-x-1"),
 ]
@@ -986,6 +1011,8 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
             view.explained or view.outcome not in (FAILED,) for view in given.pods
         )
         or EmitFailure not in kinds,
+        "launches are bounded": not launches
+        or launches[0].attempt - given.row.history <= SETTINGS.launch_retries + 1,
         "no launch and event together": not (launches and set(EVENTS) & set(kinds)),
         "running row is never launched": given.row.state is not RowState.RUNNING or not launches,
         "no running event where the API owns it": not (given.api_owns_running and EmitRunning in kinds),
@@ -1000,8 +1027,10 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         ),
         "adoption decides nothing else": Adopt not in kinds or set(kinds) <= {Adopt, Occupy},
         "a pod that began goes only when its row is over": not active
+        or any(view.attempt <= given.row.history for view in given.pods)
         or not any(action.pod.started_at for action in asked if isinstance(action, (Delete, MarkDone))),
         "a pod goes before its row is over only if it does not start": not active
+        or any(view.attempt <= given.row.history for view in given.pods)
         or all(action.unstarted for action in asked if isinstance(action, Delete)),
         "finalizer keeps a result until it is recorded": not active
         or not any(action.pod.started_at for action in asked if isinstance(action, RemoveFinalizer)),

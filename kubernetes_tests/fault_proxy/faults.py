@@ -44,6 +44,17 @@ def text(status: int, body: str, content_type: str = "text/plain; charset=utf-8"
     return Reply(status, body.encode(), {"Content-Type": content_type})
 
 
+QUOTA = 'pods "callback" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=9, limited: pods=9'
+MODIFIED = (
+    'Operation cannot be fulfilled on resourcequotas "pods": the object has been modified; please apply '
+    "your changes to the latest version and try again"
+)
+CLASH = "Error from server (ServerTimeout): the server could not complete this operation, try again later"
+HTML = "<html><head><title>502 Bad Gateway</title></head><body>nginx</body></html>"
+THROTTLED = refusal(429, "TooManyRequests", "too many requests, please try again later", retry_after=2)
+BROKEN = refusal(500, "InternalError", 'failed calling webhook "policy.example": connection refused')
+
+
 @dataclass(frozen=True)
 class Refuse:
     """Answer without asking the API server."""

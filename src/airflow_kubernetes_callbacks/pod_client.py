@@ -189,13 +189,21 @@ class PodClient:
         return [event for event in _items(found) if isinstance(event, dict)]
 
     def may(self, verb: str, resource: str, namespace: str) -> bool:
-        """Ask the API server whether this executor's account may do *verb* on *resource*."""
+        """Ask the API server whether this executor's account may do *verb* on *resource*.
+
+        Who may not even ask is taken to lack the permission: nothing must depend on it then.
+        """
         from kubernetes.client import AuthorizationV1Api
 
         attributes = {"verb": verb, "resource": resource, "namespace": namespace}
         review = {"spec": {"resourceAttributes": attributes}}
         api = AuthorizationV1Api(self._core.api_client)
-        answer = _read(api.create_self_subject_access_review(review, **self._args))
+        try:
+            answer = _read(api.create_self_subject_access_review(review, **self._args))
+        except Exception as error:
+            if classify(error).retryable:
+                raise
+            return False
         return bool((answer.get("status") or {}).get("allowed"))
 
     def list_pods(self, **selector: Any) -> Iterator[PodView]:

@@ -54,6 +54,9 @@ START_ERRORS = frozenset(
     }
 )
 
+#: The reason of a last pod that was deleted by a scheduler that is gone.
+_FORGOTTEN = "Could not start: its last pod was deleted because it did not start; why is not known any more."
+
 
 def retry_delay(launches: int, settings: CallbackSettings) -> float:
     """Return the seconds between launch number *launches* (1 and up) and the next: doubled, capped."""
@@ -205,7 +208,7 @@ def _superseded(situation: Situation, pod: PodView) -> bool:
 
 def _launches(situation: Situation, pod: PodView) -> int:
     """Return how many launches there were, this pod's included; a person's retry begins the count anew."""
-    return max(1, pod.attempt - situation.row.history)
+    return max(1, max(pod.attempt, situation.row.next_attempt - 1) - situation.row.history)
 
 
 def _let_go(pod: PodView) -> tuple[Action, ...]:
@@ -224,7 +227,11 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     """The pod existed, and the last that was seen of it is known."""
     if not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
         return (Release(),) if situation.alive_others is not None else ()
+    launches = _launches(situation, pod)
     if _superseded(situation, pod):
+        since = situation.row.next_attempt - 1 - situation.row.history  # a retry itself is no launch yet
+        if since > settings.launch_retries:
+            return (EmitFailure(_given_up(_FORGOTTEN, since), FailureKind.UNSTARTED),)
         return _relaunch(situation, settings, pod)
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
@@ -234,14 +241,14 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
         case CallbackOutcome.FAILED | CallbackOutcome.RUNNING:
             kind = FailureKind.CALLBACK if pod.outcome is CallbackOutcome.FAILED else FailureKind.LOST
             return (EmitFailure(pod.reason or _disappeared(pod), kind),)
-    if situation.row.state is RowState.QUEUED and situation.row.next_attempt > pod.attempt:
-        return _relaunch(situation, settings, pod)  # that it did not begin is decided and recorded
+    # That it did not begin may be recorded, from before it was deleted.
+    recorded = situation.row.state is RowState.QUEUED and situation.row.next_attempt > pod.attempt
     condemned = dict(situation.memory.condemned).get(pod.uid)
     begun_unseen = pod.outcome is CallbackOutcome.PENDING and condemned is None and pod.node is not None
-    if _may_have_begun(situation) or (begun_unseen and not situation.api_owns_running):
+    begun_unseen = begun_unseen and not recorded and not situation.api_owns_running
+    if _may_have_begun(situation) or begun_unseen:
         return (EmitFailure(_disappeared(pod), FailureKind.LOST),)
     reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
-    launches = _launches(situation, pod)
     if launches > settings.launch_retries:
         return (EmitFailure(_given_up(reason, launches), FailureKind.UNSTARTED),)
     return _relaunch(situation, settings, pod)
@@ -272,6 +279,11 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
     if memory.held:
         return ()
     was_created = row.launched_pod is not None and not situation.api_owns_running
+    launches = row.next_attempt - 1 - row.history
+    if row.state is RowState.QUEUED and launches > settings.launch_retries:
+        if not situation.pods_complete:
+            return ()
+        return (EmitFailure(_given_up(_FORGOTTEN, launches), FailureKind.UNSTARTED),)
     if memory.repeat_attempt is not None and row.state is RowState.QUEUED and not was_created:
         if situation.now < memory.retry_at:
             return (LookAgain(memory.retry_at),)

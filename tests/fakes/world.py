@@ -618,7 +618,7 @@ class World:
         if left:
             raise Broken(f"pods are left: {left}")
         for pod in self.pods():
-            if RESULT_FINALIZER in pod["metadata"].get("finalizers", ()):
+            if RESULT_FINALIZER in pod["metadata"].get("finalizers", ()) and not self.is_nobodys(pod):
                 raise Broken(f"finalizer is left on {pod['metadata']['name']}")
         for scheduler in self.schedulers:
             if scheduler.alive and (scheduler.executor.running or scheduler.executor.event_buffer):
