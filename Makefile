@@ -29,6 +29,8 @@ export UV_NO_PROGRESS := 1
 VENV := .venv/$(AIRFLOW)
 PYTEST := $(VENV)/bin/python -m pytest
 TOOLS := .venv/tools/bin
+# In CI a test with real processes gets a second try; the run says which one needed it.
+RERUNS := $(if $(CI),--reruns 1 --reruns-delay 2)
 ARGS ?=
 # Processes that share the unit tests.
 WORKERS ?= 2
@@ -53,7 +55,7 @@ quick: unit ## The unit tests without the slow ones, on one Airflow
 
 unit: $(VENV)/.ready ## Unit and contract tests on one Airflow (AIRFLOW=3.4.0b2, ARGS="-k settings")
 	@echo "== unit tests, Airflow $(AIRFLOW)"
-	$(PYTEST) tests -n $(WORKERS) $(ARGS)
+	$(PYTEST) tests -n $(WORKERS) $(RERUNS) $(ARGS)
 
 unit-newer-python: ## Unit tests on the newest Python that is installed here
 ifeq ($(NEWER_PYTHON),)
@@ -61,7 +63,7 @@ ifeq ($(NEWER_PYTHON),)
 else
 	@$(MAKE) .venv/newer/.ready
 	@echo "== unit tests, Airflow $(lastword $(AIRFLOWS)), $$(.venv/newer/bin/python --version)"
-	.venv/newer/bin/python -m pytest tests -n $(WORKERS) $(ARGS)
+	.venv/newer/bin/python -m pytest tests -m "not slow" -n $(WORKERS) $(RERUNS) $(ARGS)
 endif
 
 compat: $(VENV)/.ready ## Airflow versions without executor callbacks (AIRFLOW=3.0.6)
@@ -70,7 +72,7 @@ compat: $(VENV)/.ready ## Airflow versions without executor callbacks (AIRFLOW=3
 
 test-local: $(VENV)/.ready ## Kubernetes tests on the local cluster, one Airflow (AIRFLOW=3.4.0b2)
 	@echo "== Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
-	$(PYTEST) $(LOCAL_TESTS) --cluster local -m "not slow" $(ARGS)
+	$(PYTEST) $(LOCAL_TESTS) --cluster local -m "not slow" $(RERUNS) $(ARGS)
 
 test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the crash matrix, the soak (an hour)
 	@echo "== slow Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
@@ -78,7 +80,7 @@ test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the cr
 
 test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMAGE: images to start from)
 	@echo "== Kubernetes tests on kind, Airflow $(AIRFLOW)"
-	$(PYTEST) $(KIND_TESTS) --cluster kind -m "not slow" $(ARGS)
+	$(PYTEST) $(KIND_TESTS) --cluster kind -m "not slow" $(RERUNS) $(ARGS)
 
 ##@ Check
 .PHONY: lint format types imports news docs wheel check

@@ -13,6 +13,7 @@ import yaml
 from kubernetes import client
 
 from kubernetes_tests.airflow_env import configuration_variables, wait_for
+from kubernetes_tests.clusters import write_template
 from kubernetes_tests.conftest import _scenario
 
 if TYPE_CHECKING:
@@ -316,16 +317,25 @@ def test_check_names_a_namespace_that_is_not_there(running: Scenario) -> None:
     assert 'namespaces "no-such-namespace" not found' in admission["what"]
 
 
-def test_check_tells_what_pod_security_says(running: Scenario, cli: CommandLine) -> None:
+def test_check_tells_what_pod_security_says(running: Scenario, tmp_path: Path) -> None:
     name = running.namespace.name
     label = "pod-security.kubernetes.io/enforce"
     core = running.cluster.core
-    root = CommandLine(running, {"kubernetes_callbacks.security_context": "none"})
+    template = {**running.template, "spec": {**running.template["spec"], "securityContext": None}}
+    path = write_template(tmp_path / "template.yaml", template)
+    hardened = CommandLine(running, {"kubernetes_callbacks.pod_template_file": path})
+    bare = CommandLine(
+        running,
+        {
+            "kubernetes_callbacks.pod_template_file": path,
+            "kubernetes_callbacks.security_context": "none",
+        },
+    )
     core.patch_namespace(name, {"metadata": {"labels": {label: "restricted"}}})
     try:
         check = f"admission in {name} for callbacks"
-        assert findings(cli("check", "--output", "json"))[check]["result"] == "ok"
-        refused = root("check", "--output", "json")
+        assert findings(hardened("check", "--output", "json"))[check]["result"] == "ok"
+        refused = bare("check", "--output", "json")
         assert refused.status == 1
         assert "violates PodSecurity" in findings(refused)[check]["what"]
     finally:
@@ -388,28 +398,7 @@ def test_role_that_check_prints_is_all_that_is_needed_and_each_verb_of_it_is(
     assert complete("list").status == 0
 
 
-# without a scheduler, without a cluster ---------------------------------------------------------------
-
-
-def test_list_tells_that_no_scheduler_is_alive(scenario: Scenario) -> None:
-    (callback,) = scenario.miss("succeed", sleep=300)
-    scheduler = scenario.start_scheduler()
-    scenario.wait_for_begin(callback)
-    scheduler.kill()
-    cli = CommandLine(scenario)
-
-    def stuck() -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = cli("list", "--stuck", "--output", "json").json
-        return rows
-
-    (row,) = wait_for("callback is stuck", stuck, 60)
-    assert row["callback_id"] == callback.id
-    assert row["stuck_reason"] == "no scheduler is alive"
-    assert cli("cancel", callback.id).status == 0
-    assert scenario.row(callback).state == "failed"
-    scenario.start_scheduler("next")
-    scenario.wait_for_no_pods()
-    assert (scenario.row(callback).output or "").startswith("Cancelled by ")
+# without a cluster, without a scheduler ---------------------------------------------------------------
 
 
 def test_rows_are_shown_when_the_cluster_does_not_answer(running: Scenario, tmp_path: Path) -> None:
@@ -425,3 +414,22 @@ def test_rows_are_shown_when_the_cluster_does_not_answer(running: Scenario, tmp_
     assert done.status == 3
     assert callback.id in {row["callback_id"] for row in done.json}
     assert "pods cannot be listed" in done.err
+
+
+def test_callback_is_ended_while_no_scheduler_is_alive(running: Scenario, cli: CommandLine) -> None:
+    """The last test here: it kills the scheduler of all of them."""
+    (callback,) = running.miss("succeed", sleep=300)
+    running.wait_for_begin(callback)
+    (scheduler,) = running.schedulers
+    scheduler.kill()
+
+    def stuck() -> dict[str, str]:
+        rows = cli("list", "--stuck", "--output", "json").json
+        return {row["callback_id"]: row["stuck_reason"] for row in rows}
+
+    wait_for("callback is stuck", lambda: stuck().get(callback.id) == "no scheduler is alive", 90)
+    assert cli("cancel", callback.id).status == 0
+    assert running.row(callback).state == "failed"
+    running.start_scheduler("next")
+    wait_for("pod is gone", lambda: running.namespace.pod_of(callback.id) is None, 90)
+    assert (running.row(callback).output or "").startswith("Cancelled by ")
