@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from kubernetes_tests.scenario import Scenario
 
 
+#: Minutes of broken answers.
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture
 def fresh(scenario: Scenario) -> Iterator[Troubled]:
     """A proxy, and no scheduler yet."""

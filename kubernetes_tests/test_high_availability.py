@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from kubernetes_tests.airflow_env import wait_for
 
 if TYPE_CHECKING:
     from kubernetes_tests.scenario import Scenario
+
+
+#: Two schedulers on PostgreSQL, killed in turn.
+pytestmark = pytest.mark.slow
 
 
 def test_two_schedulers_run_each_callback_once(ha_scenario: Scenario) -> None:
