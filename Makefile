@@ -29,8 +29,8 @@ export UV_NO_PROGRESS := 1
 VENV := .venv/$(AIRFLOW)
 PYTEST := $(VENV)/bin/python -m pytest
 TOOLS := .venv/tools/bin
-# In CI a test with real processes gets a second try; the run says which one needed it.
-RERUNS := $(if $(CI),--reruns 1 --reruns-delay 2)
+# In CI a test with real processes gets two more tries; the run says which one needed it.
+RERUNS := $(if $(CI),--reruns 2 --reruns-delay 2)
 ARGS ?=
 # Processes that share the unit tests.
 WORKERS ?= 2
