@@ -190,6 +190,7 @@ class _ResetError(Exception):
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
+    _note_as: Callable[[int | None], None]
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         """Quiet: requests are kept in ``requests``."""
@@ -203,13 +204,15 @@ class _Handler(BaseHTTPRequestHandler):
         verb = self.command
         if verb == "GET" and collection:
             verb = "WATCH" if query.get("watch") in ("true", "True", "1") else "LIST"
-        status: int | None = None
+        # Noted before the answer goes out: whoever has the answer finds the request in the list.
+        self._note_as = lambda status: self.server.api.note(
+            Request(self.command, verb, split.path, query, body, status)
+        )
         try:
-            status = self._answer(verb, split.path, query, body)
+            self._answer(verb, split.path, query, body)
         except _ResetError:
+            self._note_as(None)
             self._break_connection()
-        finally:
-            self.server.api.note(Request(self.command, verb, split.path, query, body, status))
 
     do_GET = do_POST = do_PATCH = do_DELETE = _handle  # noqa: N815
 
@@ -326,6 +329,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _stream(self, events: Any, *, silent: bool = False) -> int:
         api = self.server.api
+        self._note_as(200)
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Transfer-Encoding", "chunked")
@@ -363,6 +367,7 @@ class _Handler(BaseHTTPRequestHandler):
     # Answering -------------------------------------------------------------------------------------
 
     def _send(self, status: int, body: bytes, headers: dict[str, str]) -> int:
+        self._note_as(status)
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **headers}.items():
             self.send_header(name, value)

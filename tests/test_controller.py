@@ -1,0 +1,334 @@
+"""What the controller does with decisions, answers and comparisons, step by step in a world in memory.
+
+The scenarios at the end are walks that :mod:`tests.test_random_walk` once failed on.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+
+import pytest
+
+from airflow_kubernetes_callbacks.situation import RowState
+from tests.fakes.world import FAILED, QUEUED, RUNNING, SUCCESS, World
+from tests.test_random_walk import SETTINGS, at_rest, rest
+
+
+@pytest.fixture
+def make_world():
+    made = []
+
+    def make(*kinds, schedulers=1, **options):
+        world = World(SETTINGS, **{"api_owns_running": False, **options})
+        made.append(world)
+        for _ in range(schedulers):
+            world.add_scheduler()
+        for kind in kinds:
+            world.add_callback(kind)
+        return world
+
+    yield make
+    for world in made:
+        world.close()
+
+
+def turn(world, scheduler=None, *, work=True):
+    """One round of the loop, and the requests that it leads to."""
+    scheduler = scheduler or world.schedulers[0]
+    scheduler.watch()
+    scheduler.heartbeat()
+    scheduler.record(scheduler.drain())
+    scheduler.hand_out()
+    scheduler.commit_hand_out()
+    if work:
+        scheduler.do_all_work()
+
+
+def until_pod(world, scheduler=None):
+    for _ in range(5):
+        turn(world, scheduler)
+        if pods := world.pods():
+            return pods[0]
+    raise AssertionError("no pod was created")
+
+
+def only_row(world):
+    [row] = world.database.rows.values()
+    return row
+
+
+def run_to_the_end(world, pod):
+    for _ in range(3):
+        world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+
+
+# Requests and their answers -------------------------------------------------------------------------
+
+
+def test_callback_is_not_looked_at_while_a_request_about_it_is_under_way(make_world):
+    world = make_world("succeeds")
+    scheduler = world.schedulers[0]
+    turn(world)
+    turn(world, work=False)
+    assert len(scheduler.work) == 1
+    for _ in range(5):
+        turn(world, work=False)
+    assert len(scheduler.work) == 1
+
+
+@pytest.mark.parametrize("fault", ["lost before", "lost after", "500", "429"])
+def test_request_that_fails_is_made_again(make_world, fault):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    run_to_the_end(world, pod)
+    scheduler = world.schedulers[0]
+    for _ in range(6):
+        turn(world, work=False)
+        while scheduler.work:
+            deletes = only_row(world).state == SUCCESS
+            scheduler.do_work(0, [fault] if deletes else [])
+            if deletes:
+                break
+    assert only_row(world).state == SUCCESS
+    rest(world)
+    world.check_end()
+
+
+def test_stop_drops_what_has_not_begun(make_world):
+    world = make_world("succeeds")
+    scheduler = world.schedulers[0]
+    turn(world)
+    turn(world, work=False)
+    scheduler.controller.stop()
+    assert scheduler.work == []
+    turn(world)
+    assert world.pods() == []
+
+
+# The database ---------------------------------------------------------------------------------------
+
+
+def test_tick_without_database_changes_nothing_and_forgets_nothing(make_world):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    run_to_the_end(world, pod)
+    scheduler = world.schedulers[0]
+    world.database.broken = 50
+    for _ in range(3):
+        scheduler.watch()
+        scheduler.heartbeat()
+        scheduler.do_all_work()
+    assert scheduler.executor.event_buffer == {}
+    world.database.broken = 0
+    for _ in range(3):
+        turn(world)
+    assert only_row(world).state == SUCCESS
+
+
+def test_next_attempt_is_recorded_before_the_pod_is_deleted(make_world):
+    world = make_world("never_starts")
+    scheduler = world.schedulers[0]
+    world.reject(until_pod(world))
+    scheduler.watch()
+    turn(world, work=False)
+    for _ in range(3):
+        if not scheduler.work:
+            turn(world, work=False)
+        record = only_row(world).data.get("kubernetes_pod", {})
+        if scheduler.work and record.get("attempt") == 2:
+            break
+    assert only_row(world).data["kubernetes_pod"]["attempt"] == 2
+    assert [pod["metadata"]["name"][-1] for pod in world.pods()] == ["1"]
+
+
+def test_pod_is_kept_while_its_next_attempt_cannot_be_recorded(make_world):
+    world = make_world("never_starts")
+    scheduler = world.schedulers[0]
+    world.reject(until_pod(world))
+    scheduler.watch()
+    for _ in range(10):
+        scheduler.heartbeat()
+        world.database.broken = 0
+        scheduler.heartbeat()
+        world.database.broken = 2
+        scheduler.do_all_work()
+    world.database.broken = 0
+    rest(world)
+    world.check_end()
+
+
+# Comparisons ----------------------------------------------------------------------------------------
+
+
+def test_pod_that_nobody_owns_here_is_named_once(make_world, caplog):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    only_row(world).deleted = True
+    world.schedulers[0].crash()
+    world.schedulers[0].forget()
+    second = world.add_scheduler()
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            world.clock.now += SETTINGS.reconcile_interval + 1
+            turn(world, second)
+    assert [pod["metadata"]["name"]] == [left["metadata"]["name"] for left in world.pods()]
+    assert sum("left alone" in record.message for record in caplog.records) == 1
+
+
+def test_comparison_is_made_once_per_interval(make_world):
+    world = make_world()
+    scheduler = world.schedulers[0]
+    turn(world)
+    for _ in range(5):
+        turn(world, work=False)
+    assert scheduler.work == []
+    world.clock.now += SETTINGS.reconcile_interval
+    turn(world, work=False)
+    assert len(scheduler.work) == 1
+
+
+def test_comparison_that_is_under_way_is_not_begun_again(make_world):
+    world = make_world()
+    scheduler = world.schedulers[0]
+    for _ in range(5):
+        world.clock.now += SETTINGS.reconcile_interval + 1
+        scheduler.controller.resync()
+        turn(world, work=False)
+    assert len(scheduler.work) == 1
+
+
+def test_list_that_fails_says_nothing_about_absence(make_world):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    world.progress(pod)
+    world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    scheduler = world.schedulers[0]
+    for _ in range(3):
+        world.clock.now += SETTINGS.reconcile_interval + 1
+        turn(world, work=False)
+        scheduler.do_work(0, ["500"])
+    turn(world)
+    assert only_row(world).state == RUNNING
+
+
+# Reports --------------------------------------------------------------------------------------------
+
+
+def test_f1_report_that_is_lost_is_made_again_but_not_at_every_heartbeat(make_world):
+    """After growing pauses, and with every comparison."""
+    world = make_world("succeeds")
+    run_to_the_end(world, until_pod(world))
+    scheduler = world.schedulers[0]
+    begin, moments = world.clock.now, []
+    for _ in range(120):
+        scheduler.watch()
+        scheduler.heartbeat()
+        if scheduler.drain():
+            moments.append(world.clock.now - begin)
+        scheduler.do_all_work()
+        world.clock.now += 1
+    pauses = [later - earlier for earlier, later in itertools.pairwise(moments)]
+    assert 10 <= len(moments) <= 35
+    assert max(pauses) <= SETTINGS.reconcile_interval + 1
+    assert world.pods()
+
+
+def test_row_that_is_terminal_gets_no_further_event(make_world):
+    world = make_world("succeeds")
+    run_to_the_end(world, until_pod(world))
+    scheduler = world.schedulers[0]
+    for _ in range(3):
+        turn(world, work=False)
+    assert only_row(world).state == SUCCESS
+    for _ in range(5):
+        scheduler.heartbeat()
+        assert scheduler.executor.event_buffer == {}
+
+
+# Walks that once failed -----------------------------------------------------------------------------
+
+
+def test_rejected_pod_of_a_crashed_scheduler_is_launched_again(make_world):
+    """Its end had no time, so its delay began anew at every look and never ended."""
+    world = make_world("succeeds", schedulers=2)
+    first, second = world.schedulers
+    for scheduler in (first, second):
+        scheduler.hand_out()
+    for scheduler in (first, second):
+        scheduler.commit_hand_out()
+    turn(world, first)
+    world.reject(world.pods()[0])
+    first.crash()
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
+
+
+@pytest.mark.parametrize("schedulers", [1, 3])
+@pytest.mark.parametrize("finalizer", [False, True])
+def test_callback_that_never_starts_is_launched_as_often_as_allowed(make_world, schedulers, finalizer):
+    """The next attempt was recorded before the last pod went, and the limit was not looked at again."""
+    world = make_world("never_starts", schedulers=schedulers, finalizer=finalizer)
+    rest(world)
+    world.check_end()
+    created = [c for c in world.store._history if c.kind == "ADDED" and c.plural == "pods"]
+    assert len(created) == SETTINGS.launch_retries + 1
+    assert f"launched {len(created)} times" in only_row(world).output
+
+
+@pytest.mark.parametrize("crashes", range(8))
+def test_callback_that_never_starts_is_launched_no_more_often_over_crashes(make_world, crashes):
+    world = make_world("never_starts")
+    for _ in range(crashes):
+        for _ in range(9):
+            for scheduler in [s for s in world.schedulers if s.alive]:
+                turn(world, scheduler)
+            for pod in world.pods():
+                if current := world.store.find("pods", "airflow", pod["metadata"]["name"]):
+                    world.progress(current)
+            world.clock.now += 5
+        world.schedulers[-1].crash()
+        world.schedulers[-1].forget()
+        world.add_scheduler()
+    rest(world)
+    world.check_end()
+    created = [c for c in world.store._history if c.kind == "ADDED" and c.plural == "pods"]
+    assert len(created) <= SETTINGS.launch_retries + 1
+    assert only_row(world).state == FAILED
+
+
+def test_pod_without_its_secret_gets_it_though_the_watch_shows_the_pod_first(make_world):
+    """The creation was not answered, the pod was seen, and nobody made its Secret."""
+    world = make_world("succeeds")
+    scheduler = world.schedulers[0]
+    turn(world)
+    turn(world, work=False)
+    scheduler.do_work(0, ["lost after"])
+    assert world.pods()
+    begin = world.clock.now
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
+    assert world.clock.now - begin < 600
+
+
+def test_row_that_was_queued_anew_over_its_success_is_not_run_again(make_world):
+    """Core commits late and writes over what happened since (Airflow 3.3)."""
+    world = make_world("succeeds", schedulers=2)
+    first, second = world.schedulers
+    second.hand_out()
+    pod = until_pod(world, first)
+    run_to_the_end(world, pod)
+    for _ in range(4):
+        turn(world, first)
+    assert (only_row(world).state, world.pods()) == (SUCCESS, [])
+    second.commit_hand_out()
+    assert only_row(world).state == QUEUED
+    rest(world)
+    assert at_rest(world)
+    assert len(only_row(world).runs) == 1
+
+
+def test_states_of_the_world_are_those_that_the_reconciler_knows():
+    assert {RowState(state) for state in (QUEUED, RUNNING)} == {state for state in RowState if state.active}

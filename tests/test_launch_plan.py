@@ -1,0 +1,204 @@
+"""From a workload to the pod that runs it."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from airflow.executors.workloads import ExecuteCallback
+from airflow.executors.workloads.base import BundleInfo
+from airflow.executors.workloads.callback import CallbackDTO, CallbackFetchMethod
+
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner, run_id_of
+from airflow_kubernetes_callbacks.payload import ArgumentPayload, SecretPayload
+from airflow_kubernetes_callbacks.rules import load_rules
+from airflow_kubernetes_callbacks.settings import CallbackSettings
+
+ID = "018f0000-0000-7000-8000-00000000000a"
+
+
+def workload(kwargs=None, *, dag_id="reports", run_id="manual__1", **data):
+    return ExecuteCallback(
+        callback=CallbackDTO(
+            id=ID,
+            fetch_method=CallbackFetchMethod.IMPORT_PATH,
+            data={
+                "path": "alerts.notify",
+                "kwargs": kwargs or {},
+                "dag_id": dag_id,
+                "deadline_id": "d",
+                **data,
+            },
+        ),
+        dag_rel_path="reports.py",
+        token="made by core, ten minutes of it",
+        log_path=f"executor_callbacks/{dag_id}/{run_id}/{ID}",
+        bundle_info=BundleInfo(name="bundle", version=None),
+    )
+
+
+@pytest.fixture
+def template(tmp_path):
+    path = tmp_path / "template.yaml"
+    path.write_text(
+        json.dumps({"kind": "Pod", "spec": {"containers": [{"name": "base", "image": "airflow"}]}})
+    )
+    return path
+
+
+@pytest.fixture
+def planner(template):
+    """Makes planners; ``asked`` holds the namespaces that were asked about, ``tokens`` what was wanted."""
+
+    def make(*, secrets=True, hook=lambda pod: None, settings=None, **changes):
+        options = CallbackSettings(**(settings or {}))
+        asked, tokens = [], []
+
+        def fresh_token(callback_id, wide):
+            tokens.append((callback_id, wide))
+            return "wide token" if wide else "narrow token"
+
+        def may_create_secrets(namespace):
+            asked.append(namespace)
+            return secrets
+
+        made = LaunchPlanner(
+            **{
+                "settings": options,
+                "rules": load_rules(options),
+                "me": "7",
+                "namespace": "airflow",
+                "watched_namespaces": ["airflow"],
+                "stock_template": str(template),
+                "kube_image": None,
+                "fresh_token": fresh_token,
+                "may_create_secrets": may_create_secrets,
+                "hook": hook,
+                "executor_names": ("KubernetesExecutor",),
+                **changes,
+            }
+        )
+        return SimpleNamespace(plan=made.plan, asked=asked, tokens=tokens)
+
+    return make
+
+
+def carried(plan):
+    return json.loads(plan.payload.text)
+
+
+def test_pod_is_that_of_this_attempt_and_owner(planner):
+    plan = planner().plan(workload(), 3)
+    metadata = plan.pod.metadata
+    assert (metadata.name, metadata.namespace) == (f"callback-{ID}-3", "airflow")
+    assert metadata.labels["airflow-worker"] == "7"
+    assert metadata.annotations["run_id"] == "manual__1"
+
+
+def test_f8_token_of_core_is_replaced_at_every_launch(planner):
+    made = planner()
+    for attempt in (1, 2):
+        assert carried(made.plan(workload(), attempt))["token"] == "wide token"
+    assert made.tokens == [(ID, True)] * 2
+
+
+@pytest.mark.parametrize(
+    ("secrets", "settings", "kind", "wide"),
+    [
+        (True, {}, SecretPayload, True),
+        (False, {}, ArgumentPayload, False),
+        (True, {"payload_delivery": "argument"}, ArgumentPayload, False),
+        (False, {"payload_delivery": "secret"}, SecretPayload, True),
+        (True, {"connections_and_variables": False}, SecretPayload, False),
+    ],
+    ids=["secret", "no-secrets-allowed", "argument", "secret-whatever-is-allowed", "narrow-by-choice"],
+)
+def test_wide_token_is_only_in_a_secret(planner, secrets, settings, kind, wide):
+    made = planner(secrets=secrets, settings=settings)
+    plan = made.plan(workload(), 1)
+    assert isinstance(plan.payload, kind)
+    assert made.tokens == [(ID, wide)]
+    spec = json.dumps(plan.pod.to_dict(), default=str)
+    assert ("narrow token" in spec) is (kind is ArgumentPayload)
+    assert "wide token" not in spec
+
+
+def test_namespace_is_asked_about_once(planner):
+    made = planner()
+    for attempt in (1, 2, 3):
+        made.plan(workload(), attempt)
+    assert made.asked == ["airflow"]
+
+
+def test_workload_travels_unchanged_but_for_its_token(planner):
+    given = workload({"text": 'ä 🔔 " \\ \n', "nested": {"list": [1, None, True]}})
+    plan = planner().plan(given, 1)
+    assert {**carried(plan), "token": given.token} == json.loads(given.model_dump_json())
+    assert given.token.startswith("made by core")
+
+
+def test_reserved_kwarg_does_not_reach_the_callback(planner):
+    asked = {"resources": {"limits": {"memory": "1Gi"}}}
+    plan = planner().plan(workload({"text": "late", "kubernetes_callback": asked}), 1)
+    assert carried(plan)["callback"]["data"]["kwargs"] == {"text": "late"}
+    assert plan.pod.spec.containers[0].resources.limits["memory"] == "1Gi"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"stock_template": "/no/such/template.yaml"}, ("/no/such/template.yaml", "pod_template_file")),
+        ({"stock_template": ""}, ("pod_template_file",)),
+    ],
+    ids=["absent", "none-configured"],
+)
+def test_template_that_is_missing_is_named_with_the_remedy(planner, changes, words):
+    with pytest.raises(LaunchError, match="Could not start") as raised:
+        planner(**changes).plan(workload(), 1)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_template_that_was_mended_is_read_anew(planner, template):
+    made = planner()
+    template.write_text("no: [pod")
+    with pytest.raises(LaunchError, match="template"):
+        made.plan(workload(), 1)
+    template.write_text(
+        json.dumps({"kind": "Pod", "spec": {"containers": [{"name": "base", "image": "mended:1"}]}})
+    )
+    assert made.plan(workload(), 1).pod.spec.containers[0].image == "mended:1"
+
+
+def test_kwargs_that_cannot_be_sent_are_said(planner):
+    with pytest.raises(LaunchError, match="kwargs cannot be written as JSON"):
+        planner().plan(workload({"text": object()}), 1)
+
+
+def test_c9_whatever_the_hook_raises_is_this_callbacks_error(planner):
+    def hook(pod):
+        raise SystemExit(3)
+
+    with pytest.raises(LaunchError, match=r"pod_mutation_hook.*SystemExit"):
+        planner(hook=hook).plan(workload(), 1)
+
+
+@pytest.mark.parametrize(("timeout", "deadline"), [(0, None), (600, 600 + 300 + 60)])
+def test_backstop_is_the_timeout_and_all_that_may_come_before_it(planner, timeout, deadline):
+    plan = planner(execution_timeout=timeout).plan(workload(), 1)
+    assert plan.pod.spec.active_deadline_seconds == deadline
+
+
+@pytest.mark.parametrize(
+    "run_id", ["manual__1", "manual__2026-06-07T01:50:23+00:00", "a/b/c", "..", "x" * 250]
+)
+def test_run_id_is_what_core_made_the_log_path_of(run_id):
+    assert run_id_of(workload(run_id=run_id)) == run_id
+
+
+def test_run_id_of_a_path_of_another_kind_is_unknown():
+    given = workload()
+    given.log_path = "somewhere/else"
+    assert run_id_of(given) == ""
