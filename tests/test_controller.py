@@ -330,5 +330,28 @@ def test_row_that_was_queued_anew_over_its_success_is_not_run_again(make_world):
     assert len(only_row(world).runs) == 1
 
 
+def test_launch_that_another_scheduler_has_overtaken_is_not_made(make_world):
+    """Its pod of this attempt had been refused by the node and deleted, so the name was free again."""
+    world = make_world("succeeds", schedulers=2)
+    first, second = world.schedulers
+    for scheduler in (first, second):
+        scheduler.hand_out()
+    for scheduler in (first, second):
+        scheduler.commit_hand_out()
+    first.heartbeat()
+    first.do_all_work()
+    world.reject(world.pods()[0])
+    second.heartbeat()  # decides to launch, and its request waits
+    first.watch()
+    first.heartbeat()
+    first.do_all_work()  # records the next attempt and deletes the pod
+    assert world.pods() == []
+    second.do_all_work()
+    assert world.pods() == []
+    rest(world)
+    world.check_end()
+    assert len(only_row(world).runs) == 1
+
+
 def test_states_of_the_world_are_those_that_the_reconciler_knows():
     assert {RowState(state) for state in (QUEUED, RUNNING)} == {state for state in RowState if state.active}

@@ -264,11 +264,8 @@ def test_c14_row_that_moved_on_while_the_create_waited_gets_no_pod(
 
 
 def test_c14_row_that_moved_on_while_the_create_waited_for_a_thread_gets_no_pod(
-    api_server, new_scheduler, new_callback, creation, monkeypatch
+    api_server, new_scheduler, new_callback, creation
 ):
-    from airflow_kubernetes_callbacks import pod_requests
-
-    monkeypatch.setattr(pod_requests, "LAUNCH_DECISION_LIFETIME", 0.0)
     scheduler = new_scheduler(KUBERNETES_CALLBACKS__LAUNCH_CONCURRENCY="1", **creation)
     gate = threading.Event()
     slow = api_server.fail("POST", PODS, gate=gate)

@@ -274,7 +274,7 @@ class CallbackController:
         track.held, track.repeat_attempt = True, None
         track.busy += 1
         self._rows_before_list.pop(callback_id, None)
-        self._requests.launch(LaunchOrder(callback_id, attempt, track.workload, time.monotonic()))
+        self._requests.launch(LaunchOrder(callback_id, attempt, track.workload))
 
     def _condemn(self, callback_id: str, pod: PodView, why: str) -> None:
         track = self.cache.track(callback_id)

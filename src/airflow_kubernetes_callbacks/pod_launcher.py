@@ -45,7 +45,6 @@ class LaunchOrder:
     callback_id: str
     attempt: int
     workload: Any
-    decided_at: float
 
 
 @dataclass(frozen=True, slots=True)

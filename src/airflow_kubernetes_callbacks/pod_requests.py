@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: A decision to launch that is older than this (seconds) is checked against the row once more.
-LAUNCH_DECISION_LIFETIME = 2.0
 _ANSWERS_AT_ONCE = 2000
 
 
@@ -269,14 +266,17 @@ class Requests:
             self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))
 
     def _workload_for(self, order: LaunchOrder) -> Any:
-        """Return the workload to launch; None where the row has moved on, which is then answered."""
+        """Return the workload to launch; None where the row has moved on, which is then answered.
+
+        The row is read anew however fresh the decision is: within a second another scheduler's pod of
+        this attempt can have been refused by its node and deleted, and its name would be free again.
+        """
         try:
-            if time.monotonic() - order.decided_at > LAUNCH_DECISION_LIFETIME:
-                row = self._store.rows([order.callback_id])[order.callback_id]
-                if row.state is not RowState.QUEUED or row.next_attempt > order.attempt:
-                    skipped = Answer(order.callback_id, launched_attempt=order.attempt, skipped=True)
-                    self._answers.put(skipped)
-                    return None
+            row = self._store.rows([order.callback_id])[order.callback_id]
+            if row.state is not RowState.QUEUED or row.next_attempt > order.attempt:
+                skipped = Answer(order.callback_id, launched_attempt=order.attempt, skipped=True)
+                self._answers.put(skipped)
+                return None
             return order.workload if order.workload is not None else self._make_workload(order.callback_id)
         except Exception as error:  # noqa: BLE001
             self._answer_launch(order, error)

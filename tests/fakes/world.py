@@ -477,7 +477,7 @@ class World:
         self.schedulers: list[SimulatedScheduler] = []
         self.violations: list[str] = []
         self._patches = ExitStack()
-        for module in (comparison, controller, pod_requests, reports):
+        for module in (comparison, controller, reports):
             self._patches.enter_context(mock.patch.object(module, "time", self.clock))
 
     def close(self) -> None:
