@@ -62,8 +62,10 @@ def _run_pod(cluster: LocalCluster, made: dict[str, Any]) -> tuple[str, str]:
 
 
 # A cluster in a process of its own, with a pod whose processes left its session.
+# A run in the background inherits that SIGINT is ignored, and Python then leaves it so.
 HOLDER = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from kubernetes import client
 from kubernetes_tests.cluster.launcher import LocalCluster
 from kubernetes_tests.cluster.pods import Namespace, container, pod
