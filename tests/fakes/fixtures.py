@@ -34,9 +34,11 @@ QUICK = {
 @pytest.fixture
 def api_server() -> Iterator[FakeApiServer]:
     from tests.fakes.api_server import FakeApiServer
+    from tests.fakes.processes import end_watchers
 
     with FakeApiServer() as server:
         yield server
+    end_watchers()  # their streams have ended: what they log must not end up in the next test's output
 
 
 @pytest.fixture

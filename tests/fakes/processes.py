@@ -38,6 +38,18 @@ class LocalManager:
         """Nothing to shut down."""
 
 
+_watchers: list[_InThread] = []
+
+
+def end_watchers() -> None:
+    """End the watchers of the test that is over, and wait until they have."""
+    for watcher in _watchers:
+        watcher.terminate()
+    for watcher in _watchers:
+        watcher.thread.join(10)
+    _watchers.clear()
+
+
 class _InThread:
     """Makes a watcher process a thread of the test's process."""
 
@@ -63,6 +75,7 @@ class _InThread:
             yield event
 
     def start(self) -> None:
+        _watchers.append(self)
         self.thread.start()
 
     def is_alive(self) -> bool:
