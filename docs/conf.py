@@ -49,6 +49,7 @@ GROUPS = {
         "launch_retry_max_delay",
         "pending_timeout",
         "start_error_grace",
+        "node_lost_timeout",
         "max_active_callbacks",
     ),
     "The pod": (

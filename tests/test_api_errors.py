@@ -147,3 +147,20 @@ def test_any_error_is_classified(body, code, headers):
     error = SyncApiError(status=code)
     error.body, error.headers = body, headers
     assert classify(error).answer in ApiAnswer
+
+
+@pytest.mark.parametrize(
+    ("error", "answer", "may_have_arrived"),
+    [
+        pytest.param(ProtocolError("reset"), TRANSIENT, True, id="no-answer"),
+        pytest.param(SyncApiError(status=504), TRANSIENT, True, id="gateway"),
+        pytest.param(SyncApiError(status=429), TRANSIENT, False, id="throttled"),
+        pytest.param(AsyncApiError(status=403), FORBIDDEN, False, id="refused"),
+        pytest.param(TypeError("'NoneType' object is not iterable"), PERMANENT, True, id="mistake"),
+        pytest.param(KeyError("metadata"), PERMANENT, True, id="mistake-in-a-lookup"),
+        pytest.param(json.JSONDecodeError("x", "<html>", 0), TRANSIENT, True, id="answer-that-is-no-json"),
+    ],
+)
+def test_only_an_answer_of_the_server_itself_says_that_nothing_was_created(error, answer, may_have_arrived):
+    failure = classify(error)
+    assert (failure.answer, failure.may_have_arrived) == (answer, may_have_arrived)

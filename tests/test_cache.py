@@ -98,6 +98,19 @@ def test_explanation_of_a_wait_is_dropped_when_the_wait_is_over(cache):
     assert (kept.reason, kept.explained) == (None, False)
 
 
+def test_error_that_a_pod_waited_with_outlives_its_deletion_by_somebody(cache):
+    wait = {"reason": "ImagePullBackOff: image nowhere:1", "waiting_reason": "ImagePullBackOff"}
+    cache.observe(view(version="1", **wait), 1.0)
+    for version, gone in (("2", False), ("3", True)):
+        never = CallbackOutcome.NEVER_STARTED
+        told = view(version=version, outcome=never, reason="Could not start: the pod was deleted", gone=gone)
+        cache.observe(told, 2.0)
+        [known] = cache.pods(ID)
+        assert known.reason == (
+            "Could not start: the pod was deleted; it had waited: ImagePullBackOff: image nowhere:1"
+        )
+
+
 def test_news_make_the_callback_dirty_and_what_is_known_does_not(cache):
     assert observe(cache, view()) is True
     assert cache.take_dirty(10) == [ID]

@@ -95,6 +95,79 @@ def test_request_that_fails_is_made_again(make_world, fault):
     world.check_end()
 
 
+def try_to_create(world, faults):
+    """Turn the loop until the request that creates the pod was made with these faults, one each."""
+    scheduler = world.schedulers[0]
+    for fault in faults:
+        for _ in range(40):
+            world.clock.now += 5
+            turn(world, work=False)
+            if scheduler.work:
+                # a comparison may be under way too: it is made without faults
+                launches = [
+                    i for i, (pool, _) in enumerate(scheduler.work) if pool is scheduler.requests._pool
+                ]
+                if launches:
+                    scheduler.do_work(launches[0], [fault])
+                    break
+                scheduler.do_all_work()
+        else:
+            raise AssertionError("nothing was asked of the API server")
+
+
+def test_pod_that_was_created_though_no_try_was_answered_is_found_before_anything_is_reported(make_world):
+    world = make_world("succeeds")
+    scheduler = world.schedulers[0]
+    try_to_create(world, ["lost before", "lost before", "lost before", "lost after"])
+    scheduler.watch(lose=True)
+    for _ in range(3):
+        turn(world, work=False)
+    assert scheduler.executor.event_buffer == {}
+    assert only_row(world).state == QUEUED
+    run_to_the_end(world, world.pods()[0])
+    rest(world)
+    assert only_row(world).state == SUCCESS
+
+
+def test_callback_whose_pod_cannot_be_created_in_all_tries_fails_once_a_list_shows_none(make_world):
+    world = make_world("succeeds")
+    try_to_create(world, ["lost before", "429", "500", "lost before"])
+    turn(world, work=False)
+    assert only_row(world).state == QUEUED
+    rest(world)
+    assert only_row(world).state == FAILED
+    assert "could not be created in 4 tries" in only_row(world).output
+
+
+def test_callback_that_was_cancelled_while_its_launch_was_refused_stays_cancelled(make_world):
+    world = make_world("refused")
+    scheduler = world.schedulers[0]
+    for _ in range(3):
+        turn(world, work=False)
+    row = only_row(world)
+    assert row.state == QUEUED
+    assert scheduler.work
+    row.state, row.output = FAILED, "Cancelled by somebody"
+    scheduler.do_all_work()
+    rest(world)
+    assert (row.state, row.output) == (FAILED, "Cancelled by somebody")
+
+
+def test_node_that_never_confirms_a_deletion_is_given_up(make_world):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    world.progress(pod)
+    world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    turn(world)
+    assert only_row(world).state == RUNNING
+    world.delete_from_outside(pod, force=False)
+    for _ in range(60):
+        world.clock.now += 10
+        turn(world)
+    assert only_row(world).state == FAILED
+    assert "was lost" in only_row(world).output
+
+
 def test_stop_drops_what_has_not_begun(make_world):
     world = make_world("succeeds")
     scheduler = world.schedulers[0]

@@ -37,6 +37,7 @@ SETTINGS = CallbackSettings(
     launch_retry_max_delay=20.0,
     pending_timeout=60.0,
     start_error_grace=20.0,
+    node_lost_timeout=40.0,
 )
 #: Seconds after which a scheduler without heartbeat is taken for dead.
 THRESHOLD = 30.0

@@ -27,7 +27,7 @@ from airflow_kubernetes_callbacks.actions import (
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.reconcile import START_ERRORS, decide, retry_delay
 from airflow_kubernetes_callbacks.settings import CallbackSettings
-from airflow_kubernetes_callbacks.situation import Memory, RowState, RowView, Situation
+from airflow_kubernetes_callbacks.situation import Memory, Refusal, RowState, RowView, Situation
 
 ID = "11111111-2222-3333-4444-555555555555"
 NOW = 1_800_000_000.0
@@ -891,6 +891,26 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             RemoveFinalizer(pod(deleting=True, finalizer=True)),
         ),
         case(
+            "start-error-cannot-be-older-than-the-end-of-the-init-containers",
+            situation(QUEUED_ROW, waiting("ErrImagePull", 200.0, startable_at=NOW - 10)),
+            Occupy(),
+            LookAgain(NOW + 50),
+        ),
+        case(
+            "start-error-ends-its-grace-after-a-late-assignment-to-a-node",
+            situation(QUEUED_ROW, waiting("ErrImagePull", 200.0, startable_at=NOW - 60)),
+            Occupy(),
+            RecordAttempt(2),
+            deletes(
+                waiting("ErrImagePull", 200.0, startable_at=NOW - 60), "ErrImagePull: because", unstarted=True
+            ),
+        ),
+        case(
+            "pod-that-never-started-and-does-not-go-fails",
+            situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True, delete_by=NOW - 300)),
+            never_began("Could not start", "never_started", "is still there after 300 s"),
+        ),
+        case(
             "finalizer-stays-on-the-pending-pod-that-may-still-begin",
             situation(QUEUED_ROW, pod(deleting=True, finalizer=True, node="node-1")),
             Occupy(),
@@ -898,6 +918,105 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
     ],
 )
 def test_pods_that_do_not_start(given, expected):
+    check(given, expected)
+
+
+# Nodes and requests without an answer ----------------------------------------------------------------
+
+
+def on_lost_node(outcome: CallbackOutcome, since: float) -> PodView:
+    return pod(outcome, deleting=True, delete_by=NOW - since, node="node-1")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        *(
+            case(
+                f"{outcome.value}-pod-that-is-deleted-may-outlast-its-grace-for-a-while",
+                situation(RUNNING_ROW, on_lost_node(outcome, 299.0)),
+                Occupy(),
+                LookAgain(NOW + 1),
+            )
+            for outcome in (PENDING, RUNNING)
+        ),
+        case(
+            "running-is-told-while-the-node-is-waited-for",
+            situation(QUEUED_ROW, on_lost_node(RUNNING, -30.0)),
+            Occupy(),
+            LookAgain(NOW + 330),
+            EmitRunning(),
+        ),
+        *(
+            case(
+                f"{outcome.value}-pod-whose-node-never-confirms-its-deletion-fails-{row_state.value}",
+                situation(row(row_state), on_lost_node(outcome, 300.0), api_owns_running=api),
+                lost("Node node-1 was lost", "may have taken effect", "retry"),
+            )
+            for outcome in (PENDING, RUNNING)
+            for row_state in (RowState.QUEUED, RowState.RUNNING)
+            for api in (False, True)
+        ),
+        case(
+            "success-of-a-pod-that-is-deleted-counts-however-late",
+            situation(RUNNING_ROW, on_lost_node(SUCCEEDED, 3000.0)),
+            EmitSuccess(),
+        ),
+    ],
+)
+def test_lost_nodes(given, expected):
+    check(given, expected)
+
+
+def refused(*, pod_may_exist: bool, attempt: int = 1) -> Memory:
+    return Memory(known=True, refusal=Refusal(attempt, "403: no", pod_may_exist))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "launch-that-is-refused-for-good-fails",
+            situation(QUEUED_ROW, memory=refused(pod_may_exist=False), pods_complete=False),
+            fails("403: no", kind=FailureKind.REFUSED),
+        ),
+        case(
+            "request-without-answer-fails-nothing-before-a-list",
+            situation(QUEUED_ROW, memory=refused(pod_may_exist=True), pods_complete=False),
+        ),
+        case(
+            "request-without-answer-fails-when-a-list-shows-no-pod",
+            situation(QUEUED_ROW, memory=refused(pod_may_exist=True)),
+            fails("403: no", kind=FailureKind.REFUSED),
+        ),
+        case(
+            "pod-that-was-created-without-an-answer-counts",
+            situation(QUEUED_ROW, pod(SUCCEEDED), memory=refused(pod_may_exist=True)),
+            EmitSuccess(),
+        ),
+        case(
+            "pod-that-was-created-without-an-answer-counts-though-it-is-gone",
+            situation(QUEUED_ROW, pod(SUCCEEDED, gone=True), memory=refused(pod_may_exist=True)),
+            EmitSuccess(),
+        ),
+        case(
+            "pod-that-was-deleted-because-its-secret-was-refused-is-not-launched-again",
+            situation(QUEUED_ROW, pod(PENDING, gone=True), memory=refused(pod_may_exist=False)),
+            fails("403: no", kind=FailureKind.REFUSED),
+        ),
+        case(
+            "refusal-of-an-earlier-attempt-does-not-stand",
+            situation(row(next_attempt=2), memory=refused(pod_may_exist=False)),
+            Launch(2),
+        ),
+        case(
+            "callback-that-a-person-cancelled-meanwhile-stays-cancelled",
+            situation(TERMINAL_ROW, memory=refused(pod_may_exist=False)),
+            Release(),
+        ),
+    ],
+)
+def test_launches_that_fail_for_good(given, expected):
     check(given, expected)
 
 
@@ -945,11 +1064,21 @@ PAIRS = [
         [view for view in PODS if view.node is None and not view.finalizer and not view.deleting],
     )
 ]
+PODS += [
+    replace(view, delete_by=NOW - since)
+    for view in PODS
+    if view.deleting and not view.gone
+    for since in (-10.0, 1000.0)
+]
 MEMORIES = [
     Memory(held=held, known=known, repeat_attempt=repeat, retry_at=retry_at, orphaned_since=since)
     for held, known, repeat, retry_at, since in itertools.product(
         (False, True), (False, True), (None, 1), (0.0, NOW + 5), (None, NOW - 60)
     )
+]
+MEMORIES += [
+    Memory(known=True, held=held, refusal=Refusal(attempt, "no", pod_may_exist))
+    for held, attempt, pod_may_exist in itertools.product((False, True), (1, 2), (False, True))
 ]
 ALIVE = [None, frozenset(), OTHERS_ALIVE]
 
@@ -1047,7 +1176,8 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         or any(view.owner in ours or view.owner not in (given.alive_others or ()) for view in given.pods),
         "absence is no end without a list": not set(TERMINAL_EVENTS) & set(kinds)
         or bool(given.pods)
-        or given.pods_complete,
+        or given.pods_complete
+        or (given.memory.refusal is not None and not given.memory.refusal.pod_may_exist),
         "slot is not taken and freed at once": not {Occupy, Release} <= set(kinds),
         "terminal row frees its slot": given.row.state is not RowState.TERMINAL or Release in kinds,
         "every look of an active row of ours ends in an event, a request, a launch or another look": (

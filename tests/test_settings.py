@@ -31,6 +31,7 @@ DEFAULTS = {
     "launch_retry_max_delay": 300.0,
     "pending_timeout": 300.0,
     "start_error_grace": 60.0,
+    "node_lost_timeout": 300.0,
     "pod_finalizer": False,
     "pod_template_file": "",
     "image": "",

@@ -15,6 +15,16 @@ from typing import Any
 #: request that came too early (an admission webhook that is down answers 500, kyverno/kyverno#2869).
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
 _MAX_MESSAGE = 1000
+#: Errors of a program, here or in a mutation hook's or a driver's code, that no waiting mends.
+_MISTAKES = (
+    TypeError,
+    AttributeError,
+    NameError,
+    LookupError,
+    AssertionError,
+    NotImplementedError,
+    RecursionError,
+)
 
 
 class ApiAnswer(str, Enum):
@@ -38,6 +48,8 @@ class ApiFailure:
     message: str
     #: Seconds that the server asked to wait (``Retry-After``), if it did.
     retry_after: float | None = None
+    #: The request may have been carried out all the same: there was no answer, or a gateway's.
+    may_have_arrived: bool = False
 
     @property
     def retryable(self) -> bool:
@@ -91,11 +103,19 @@ def classify(error: BaseException) -> ApiFailure:
     """Return what *error*, raised by a request to the API server, means.
 
     An error without an HTTP status (reset, timeout, DNS) is transient: the request may or may not
-    have arrived, which is why every request of this package may be repeated.
+    have arrived, which is why every request of this package may be repeated. One that only a mistake in
+    a program raises (TypeError, KeyError) is permanent.
     """
     status = getattr(error, "status", None)
     if not isinstance(status, int) or isinstance(status, bool) or status == 0:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
-        return ApiFailure(ApiAnswer.TRANSIENT, None, text)
+        answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
+        return ApiFailure(answer, None, text, may_have_arrived=True)
     reason, message = _body(error)
-    return ApiFailure(_answer(status, reason, message), status, f"{status}: {message}", _retry_after(error))
+    return ApiFailure(
+        _answer(status, reason, message),
+        status,
+        f"{status}: {message}",
+        _retry_after(error),
+        may_have_arrived=status >= 500 or status == 408,
+    )

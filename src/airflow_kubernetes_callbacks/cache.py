@@ -10,10 +10,13 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_kubernetes_callbacks.outcome import remembering_the_wait
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable
 
     from airflow_kubernetes_callbacks.outcome import PodView
+    from airflow_kubernetes_callbacks.situation import Refusal
 
 #: Pods of one callback that are remembered, gone ones included; live ones and late attempts before others.
 _PODS_PER_CALLBACK = 4
@@ -37,6 +40,9 @@ class Track:
     create_failures: int = 0
     #: The attempt whose creation is to be repeated.
     repeat_attempt: int | None = None
+    #: The launch that failed for good, and when that was (monotonic seconds).
+    refusal: Refusal | None = None
+    refused_at: float = 0.0
     retry_at: float = 0.0
     orphaned_since: float | None = None
     condemned: dict[str, str] = field(default_factory=dict)
@@ -93,6 +99,7 @@ class CallbackCache:
             self._seen_at[view.uid] = max(seen_at, self._seen_at.get(view.uid, seen_at))
             if view == known or not _newer(view, known):
                 return False
+            view = remembering_the_wait(view, known)
             if known.explained and not view.explained and view.outcome is known.outcome:
                 view = dataclasses.replace(view, explained=True, reason=known.reason)
                 if dataclasses.replace(known, resource_version=view.resource_version) == view:

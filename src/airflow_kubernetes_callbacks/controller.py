@@ -24,7 +24,6 @@ from airflow_kubernetes_callbacks.actions import (
     EmitSuccess,
     EnsurePayload,
     Explain,
-    FailureKind,
     Launch,
     LookAgain,
     MarkDone,
@@ -33,7 +32,7 @@ from airflow_kubernetes_callbacks.actions import (
     Release,
     RemoveFinalizer,
 )
-from airflow_kubernetes_callbacks.cache import CallbackCache
+from airflow_kubernetes_callbacks.cache import CallbackCache, Track
 from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.comparison import Comparison, compare
 from airflow_kubernetes_callbacks.metrics import deadline_of
@@ -41,10 +40,11 @@ from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.reconcile import decide, retry_delay
 from airflow_kubernetes_callbacks.reports import EndReports, ExecutorPort
-from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
+from airflow_kubernetes_callbacks.situation import Memory, Refusal, RowState, Situation
 
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.actions import Action
+    from airflow_kubernetes_callbacks.api_errors import ApiFailure
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.metrics import CallbackMetrics
     from airflow_kubernetes_callbacks.outcome import PodView
@@ -90,6 +90,7 @@ class CallbackController:
         self.cache = CallbackCache()
         self._alive_others: frozenset[str] | None = None
         self._rows_before_list: dict[str, RowView] = {}
+        self._listed_at = 0.0
         self._reports = EndReports(self.cache, executor, metrics)
         self._records: dict[str, LaunchRecord] = {}
         self._comparisons: SimpleQueue[Comparison] = SimpleQueue()
@@ -199,6 +200,7 @@ class CallbackController:
                 orphaned_since=track.orphaned_since,
                 retry_at=track.retry_at,
                 repeat_attempt=track.repeat_attempt,
+                refusal=track.refusal,
             )
         situation = Situation(
             now=now,
@@ -207,12 +209,18 @@ class CallbackController:
             memory=memory,
             me=self._me,
             alive_others=self._alive_others,
-            pods_complete=self._rows_before_list.get(callback_id) == row,
+            pods_complete=self._pods_complete(row, track),
             api_owns_running=self._api_owns_running,
             keep_finished=self._keep_finished,
             keep_failed=self._keep_failed,
         )
         return decide(situation, self._settings)
+
+    def _pods_complete(self, row: RowView, track: Track | None) -> bool:
+        """Tell whether a complete list, begun after the row was as it is and after the last launch, was taken in."""
+        if track is not None and track.refusal is not None and self._listed_at <= track.refused_at:
+            return False
+        return self._rows_before_list.get(row.callback_id) == row
 
     # Acting ----------------------------------------------------------------------------------------
 
@@ -271,7 +279,7 @@ class CallbackController:
         if not self._executor.try_occupy(callback_id):
             self.cache.look_at(callback_id, time.time() + 1.0)  # every slot is taken
             return
-        track.held, track.repeat_attempt = True, None
+        track.held, track.repeat_attempt, track.refusal = True, None, None
         track.busy += 1
         self._rows_before_list.pop(callback_id, None)
         self._requests.launch(LaunchOrder(callback_id, attempt, track.workload))
@@ -284,7 +292,7 @@ class CallbackController:
     def _release(self, callback_id: str) -> None:
         self._executor.release(callback_id)
         if (track := self.cache.tracked(callback_id)) is not None:
-            track.held, track.workload, track.repeat_attempt = False, None, None
+            track.held, track.workload, track.repeat_attempt, track.refusal = False, None, None, None
 
     def _leave_alone(self, callback_id: str) -> None:
         if callback_id not in self._foreign:
@@ -341,16 +349,20 @@ class CallbackController:
                     answer.failure.message,
                 )
                 return
-            self._reports.failed(
-                answer.callback_id,
-                f"Could not start: the pod could not be created in {track.create_failures} tries: "
-                f"{answer.failure.message}",
-                FailureKind.REFUSED,
+            tries = f"the pod could not be created in {track.create_failures} tries"
+            self._refuse(
+                track, attempt, f"Could not start: {tries}: {answer.failure.message}", answer.failure
             )
         elif answer.failure is not None:
             self._metrics.launch_refused(for_now=False)
-            message = answer.failure.message
-            self._reports.failed(answer.callback_id, message, FailureKind.REFUSED)
+            self._refuse(track, attempt, answer.failure.message, answer.failure)
+
+    def _refuse(self, track: Track, attempt: int, reason: str, failure: ApiFailure) -> None:
+        """Remember that the launch failed for good; what follows is decided with a look at the row."""
+        track.refusal = Refusal(attempt, reason, pod_may_exist=failure.may_have_arrived)
+        track.refused_at = time.monotonic()
+        if failure.may_have_arrived:
+            self.resync()
 
     def _write_records(self) -> bool:
         if not self._records:
@@ -390,7 +402,7 @@ class CallbackController:
             self.cache.observe(view, found.listed_at)
         if found.pods_read:
             self.cache.mark_absent({view.uid for view in found.pods}, found.listed_at)
-            self._rows_before_list = dict(found.rows)
+            self._rows_before_list, self._listed_at = dict(found.rows), found.listed_at
         self._metrics.gauge(self.cache.all_pods())
         with_pod = self.cache.ids_with_live_pod()
         for callback_id in found.active:

@@ -10,7 +10,7 @@ the pod leaves that open (its node was lost, its statuses are missing) it counts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from airflow_kubernetes_callbacks.reason import (
     unstarted_reason,
     waiting_text,
 )
+from airflow_kubernetes_callbacks.redact import presentable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -90,6 +91,10 @@ class PodView:
     run_id: str = ""
     #: The reason of a failure is in the callback's own words: nothing else would tell more.
     explained: bool = False
+    #: Since when nothing but the node's own work keeps its containers from starting; its creation at first.
+    startable_at: float = 0.0
+    #: When the grace period of its deletion ends.
+    delete_by: float | None = None
 
 
 def pod_view(
@@ -133,7 +138,28 @@ def pod_view(
         dag_id=_text(pod_status.mapping(metadata, "annotations").get(DAG_ID_ANNOTATION)),
         run_id=_text(pod_status.mapping(metadata, "annotations").get(RUN_ID_ANNOTATION)),
         explained=outcome is CallbackOutcome.FAILED and told_by_callback(base),
+        startable_at=pod_status.startable_at(pod),
+        delete_by=epoch_seconds(metadata.get("deletionTimestamp")),
     )
+
+
+_HAD_WAITED = "; it had waited: "
+
+
+def remembering_the_wait(view: PodView, known: PodView) -> PodView:
+    """Return *view* with the error that its pod waited with when *known* was seen.
+
+    The kubelet overwrites the waiting reason (ImagePullBackOff) when a waiting pod is deleted.
+    """
+    if view.outcome is not CallbackOutcome.NEVER_STARTED or not view.reason:
+        return view
+    if known.outcome is CallbackOutcome.PENDING:
+        wait = known.reason if known.waiting_reason else None
+    else:
+        wait = (known.reason or "").partition(_HAD_WAITED)[2]
+    if not wait or wait in view.reason:
+        return view
+    return replace(view, reason=presentable(f"{view.reason}{_HAD_WAITED}{wait}"))
 
 
 def _outcome(pod: Mapping[str, Any], base: BaseStatus, deleted: bool) -> CallbackOutcome:

@@ -58,6 +58,12 @@ def launch_failure(error: BaseException) -> ApiFailure:
     failure = classify(error)
     if failure.retryable:
         return failure
+    if failure.status is None:
+        return dataclasses.replace(
+            failure,
+            message=f"Could not start: an unexpected error, which is likely a mistake in a program: {failure.message}. "
+            "The scheduler's log has the traceback.",
+        )
     if failure.answer is ApiAnswer.ALREADY_EXISTS:
         # The pod that had the name is on its way out (or is no callback's): its name comes free.
         return dataclasses.replace(failure, answer=ApiAnswer.TRANSIENT)
@@ -261,6 +267,8 @@ class Requests:
     def _answer_launch(self, order: LaunchOrder, result: PodView | BaseException) -> None:
         if isinstance(result, BaseException):
             failure = launch_failure(result)
+            if failure.status is None and failure.answer is ApiAnswer.PERMANENT and failure.may_have_arrived:
+                log.error("Launch of callback %s failed unexpectedly.", order.callback_id, exc_info=result)
             self._answers.put(Answer(order.callback_id, failure=failure, launched_attempt=order.attempt))
         else:
             self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))

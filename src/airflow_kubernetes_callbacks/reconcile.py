@@ -36,6 +36,7 @@ from airflow_kubernetes_callbacks.situation import (
 
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
+    from airflow_kubernetes_callbacks.situation import Refusal
 
 #: The waits that Kubernetes itself calls errors; they get ``start_error_grace``, others the timeout.
 START_ERRORS = frozenset(
@@ -78,6 +79,10 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
     if live:
         return _with_pod(situation, settings, _current(live))
     gone = [pod for pod in situation.pods if pod.gone]
+    if refusal := _refusal_that_stands(situation, gone):
+        if refusal.pod_may_exist and not situation.pods_complete:
+            return ()
+        return (EmitFailure(refusal.reason, FailureKind.REFUSED),)
     if gone and not situation.memory.held:
         return _with_gone_pod(situation, settings, max(gone, key=lambda pod: pod.attempt))
     return _without_pod(situation, settings)
@@ -98,6 +103,15 @@ def _owner_is_gone(situation: Situation, pod: PodView) -> bool:
         and situation.alive_others is not None
         and pod.owner not in situation.alive_others
     )
+
+
+def _refusal_that_stands(situation: Situation, gone: list[PodView]) -> Refusal | None:
+    """Return the refusal of the last launch, unless the pod was created after all or the row has moved on."""
+    refusal = situation.memory.refusal
+    if refusal is None or situation.memory.held or situation.row.state is not RowState.QUEUED:
+        return None
+    created_after_all = refusal.pod_may_exist and any(pod.attempt >= refusal.attempt for pod in gone)
+    return None if created_after_all or situation.row.next_attempt > refusal.attempt else refusal
 
 
 def _clean_up(situation: Situation) -> tuple[Action, ...]:
@@ -142,7 +156,8 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
             return (EmitFailure(pod.reason or "The callback failed; the pod gives no reason."),)
         case CallbackOutcome.RUNNING:
             announce = situation.row.state is RowState.QUEUED and not situation.api_owns_running
-            return (Occupy(), EmitRunning()) if announce else (Occupy(),)
+            waits = _until_its_node_answers(situation, settings, pod) if pod.deleting else (Occupy(),)
+            return (*waits, EmitRunning()) if announce and Occupy() in waits else waits
         case CallbackOutcome.NEVER_STARTED:
             return _unstarted_pod(situation, settings, pod)
     return _pending_pod(situation, settings, pod)
@@ -151,10 +166,13 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
 def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     if pod.deleting:
         # Without a node it never begins; with one, the kubelet says how it ended.
-        return _let_go(pod) if pod.node is None else (Occupy(),)
+        if pod.node is None:
+            return _let_go(situation, settings, pod)
+        return _until_its_node_answers(situation, settings, pod)
     waited_too_long_at = pod.created_at + settings.pending_timeout
     if pod.waiting_reason in START_ERRORS:
-        waited_too_long_at = min(waited_too_long_at, pod.created_at + settings.start_error_grace)
+        in_error_since = max(pod.created_at, pod.startable_at)
+        waited_too_long_at = min(waited_too_long_at, in_error_since + settings.start_error_grace)
     if situation.now < waited_too_long_at:
         if situation.memory.repeat_attempt is not None:
             return (Occupy(), EnsurePayload(pod))
@@ -167,6 +185,25 @@ def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView)
     # it did not begin is recorded before, for a scheduler that comes when this one died in between.
     why = f"Could not start within {waited:.0f} s: {reason}"
     return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, why, unstarted=True))
+
+
+def _until_its_node_answers(
+    situation: Situation, settings: CallbackSettings, pod: PodView
+) -> tuple[Action, ...]:
+    """Wait for the end of a pod that is being deleted, but not for ever: its node may never answer again."""
+    if pod.delete_by is None:
+        return (Occupy(),)
+    if situation.now < _lost_at(pod, settings):
+        return (Occupy(), LookAgain(_lost_at(pod, settings)))
+    begun = "the callback was running there and" if pod.started_at is not None else "the callback"
+    return (
+        EmitFailure(
+            f"Node {pod.node} was lost: pod {pod.namespace}/{pod.name} was deleted and its node has not "
+            f"confirmed that for {situation.now - pod.delete_by:.0f} s; {begun} may have taken effect. Run it "
+            "again with 'airflow kubernetes-callbacks retry' if it should.",
+            FailureKind.LOST,
+        ),
+    )
 
 
 def _may_have_begun(situation: Situation) -> bool:
@@ -193,7 +230,7 @@ def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
             else (Explain(pod),)
         )
     if pod.deleting:
-        return _let_go(pod)
+        return _let_go(situation, settings, pod)
     return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
 
 
@@ -211,11 +248,32 @@ def _launches(situation: Situation, pod: PodView) -> int:
     return max(1, max(pod.attempt, situation.row.next_attempt - 1) - situation.row.history)
 
 
-def _let_go(pod: PodView) -> tuple[Action, ...]:
+def _let_go(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     """Wait for a pod to go that has not begun; our finalizer has no result to keep."""
     if pod.finalizer:
         return (Occupy(), RecordAttempt(pod.attempt + 1), RemoveFinalizer(pod))
-    return (Occupy(),)
+    if pod.delete_by is None:
+        return (Occupy(),)
+    if situation.now < _lost_at(pod, settings):
+        return (Occupy(), LookAgain(_lost_at(pod, settings)))
+    return (
+        EmitFailure(
+            f"{_could_not_start(pod)}; pod {pod.namespace}/{pod.name} was deleted and is still there after "
+            f"{situation.now - pod.delete_by:.0f} s (its node was lost, or a finalizer holds it), so that no "
+            "other can be made",
+            FailureKind.UNSTARTED,
+        ),
+    )
+
+
+def _could_not_start(pod: PodView) -> str:
+    reason = pod.reason or "Kubernetes gives no reason"
+    return reason if reason.startswith("Could not start") else f"Could not start: {reason}"
+
+
+def _lost_at(pod: PodView, settings: CallbackSettings) -> float:
+    """Return from when on nobody will tell any more how a pod that is being deleted ended."""
+    return (pod.delete_by or 0.0) + settings.node_lost_timeout
 
 
 def _given_up(reason: str, launches: int) -> str:

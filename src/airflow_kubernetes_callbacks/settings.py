@@ -87,8 +87,17 @@ OPTIONS: tuple[Option, ...] = (
         "start_error_grace",
         seconds(0),
         "60",
-        "Seconds that an error such as ErrImagePull or CreateContainerConfigError may last before the pod "
+        "Seconds that an error such as ErrImagePull or CreateContainerConfigError may last, from when the pod "
+        "has its node and its init containers are through, before the pod "
         "counts as one that cannot start. Kubernetes retries these by itself in the meantime.",
+        type="float",
+    ),
+    Option(
+        "node_lost_timeout",
+        seconds(0),
+        "300",
+        "Seconds that a callback pod which is being deleted may outlast its grace period: a node that is "
+        "alive ends it in time. After that the callback fails, because nobody can tell how it ended.",
         type="float",
     ),
     Option(
@@ -140,6 +149,7 @@ class CallbackSettings:
     launch_retry_max_delay: float = 300.0
     pending_timeout: float = 300.0
     start_error_grace: float = 60.0
+    node_lost_timeout: float = 300.0
     save_logs: bool = True
     log_limit_bytes: int = 1048576
     pod_finalizer: bool = False

@@ -46,6 +46,18 @@ class RowView:
 
 
 @dataclass(frozen=True, slots=True)
+class Refusal:
+    """The pod of an attempt could not be created, and that is not tried again."""
+
+    attempt: int
+    #: For ``callback.output``.
+    reason: str
+    #: The request may have been carried out though its answer says otherwise, or never came: only a
+    #: complete list that was begun later tells.
+    pod_may_exist: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Memory:
     """What this scheduler remembers of a callback. A cache: a restart loses it and nothing else."""
 
@@ -61,6 +73,8 @@ class Memory:
     retry_at: float = 0.0
     #: The attempt that this scheduler was asked to launch, or tried to and is to try again.
     repeat_attempt: int | None = None
+    #: What became of the last request to create its pod, where that is final.
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
