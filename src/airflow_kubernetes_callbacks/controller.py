@@ -35,6 +35,7 @@ from airflow_kubernetes_callbacks.actions import (
 from airflow_kubernetes_callbacks.cache import CallbackCache, Track
 from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.comparison import Comparison, compare
+from airflow_kubernetes_callbacks.merging import Merge
 from airflow_kubernetes_callbacks.metrics import deadline_of
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
@@ -58,6 +59,8 @@ log = logging.getLogger(__name__)
 #: Callbacks looked at between two looks at the clock, and seconds after which a tick ends.
 BATCH = 50
 TICK_BUDGET = 0.25
+#: Seconds of a tick that taking in a comparison may use.
+MERGE_BUDGET = 0.1
 
 
 class CallbackController:
@@ -95,6 +98,7 @@ class CallbackController:
         self._records: dict[str, LaunchRecord] = {}
         self._comparisons: SimpleQueue[Comparison] = SimpleQueue()
         self._comparing = False
+        self._merge: Merge | None = None
         self._compare_at = 0.0
         self._foreign: set[str] = set()
 
@@ -140,7 +144,7 @@ class CallbackController:
         end = time.monotonic() + TICK_BUDGET
         for answer in self._requests.answers():
             self._take_answer(answer)
-        self._take_comparison()
+        self._take_comparison(time.monotonic() + MERGE_BUDGET)
         self._reports.look_at_taken()
         self.cache.wake(time.time())
         self._write_records()
@@ -387,30 +391,29 @@ class CallbackController:
             lambda: self._comparisons.put(compare(self._store, self._client, with_pod))
         )
 
-    def _take_comparison(self) -> None:
-        try:
-            found = self._comparisons.get_nowait()
-        except Empty:
+    def _take_comparison(self, until: float) -> None:
+        if self._merge is None:
+            try:
+                found = self._comparisons.get_nowait()
+            except Empty:
+                return
+            if found.error:
+                log.warning("Callbacks could not be compared with their pods: %s", found.error)
+            if not found.rows_read:
+                self._comparing = False
+                return
+            self._alive_others = found.alive - {self._me} if found.alive is not None else None
+            self._merge = Merge(self.cache, found, self._wants_a_look)
+        if not self._merge.advance(until):
             return
-        self._comparing = False
-        if found.error:
-            log.warning("Callbacks could not be compared with their pods: %s", found.error)
-        if not found.rows_read:
-            return
-        self._alive_others = found.alive - {self._me} if found.alive is not None else None
-        for view in found.pods:
-            self.cache.observe(view, found.listed_at)
+        found, self._merge, self._comparing = self._merge.found, None, False
         if found.pods_read:
-            self.cache.mark_absent({view.uid for view in found.pods}, found.listed_at)
             self._rows_before_list, self._listed_at = dict(found.rows), found.listed_at
-        self._metrics.gauge(self.cache.all_pods())
         with_pod = self.cache.ids_with_live_pod()
         for callback_id in found.active:
             if callback_id not in with_pod:
                 self.cache.mark_dirty(callback_id)
-        for view in self.cache.all_pods():
-            if self._wants_a_look(view, found.active.get(view.callback_id)):
-                self.cache.mark_dirty(view.callback_id)
+        self._metrics.gauge(self.cache.all_pods())
 
     def _wants_a_look(self, view: PodView, row_state: RowState | None) -> bool:
         if row_state is None or view.outcome.terminal or view.gone:

@@ -20,7 +20,7 @@ from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.mutation_hook import apply_mutation_hook
 from airflow_kubernetes_callbacks.payload import Payload, plan_payload
 from airflow_kubernetes_callbacks.pod_identity import pod_identity
-from airflow_kubernetes_callbacks.pod_spec import PodRequest, construct_callback_pod, pod_namespace
+from airflow_kubernetes_callbacks.pod_spec import PodRequest, PodShapes, construct_callback_pod, pod_namespace
 from airflow_kubernetes_callbacks.pod_template import load_template
 from airflow_kubernetes_callbacks.reason import could_not_start
 from airflow_kubernetes_callbacks.rules import PodRules, Subject
@@ -83,6 +83,7 @@ class LaunchPlanner:
     team: str | None = None
     execution_timeout: int = 0
     _secrets_allowed: dict[str, bool] = field(default_factory=dict)
+    _shapes: PodShapes = field(default_factory=PodShapes)
     _hook_lock: threading.Lock = field(default_factory=threading.Lock)
 
     def plan(self, workload: Any, attempt: int) -> LaunchPlan:
@@ -165,7 +166,7 @@ class LaunchPlanner:
             raise type(error)(could_not_start(str(error))) from error
 
     def _built(self, request: PodRequest) -> LaunchPlan:
-        pod = construct_callback_pod(request)
+        pod = construct_callback_pod(request, self._shapes)
         with self._hook_lock:
             pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
         return LaunchPlan(pod, request.payload, request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _ANSWERS_AT_ONCE = 2000
+#: How many rows one thread reads together before it launches their callbacks, and for how long (seconds)
+#: what it read counts as fresh.
+_ROWS_AT_ONCE = 8
+_ROWS_FRESH_FOR = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +111,13 @@ class Requests:
         self._token_generator = token_generator
         self._me = me
         self._batch_size = batch_size
+        self._concurrency = concurrency
         self._log_folder = log_folder
         self._log_limit = log_limit
         self._pool = WorkerPool(concurrency, "callback-pods")
         self._batches = WorkerPool(1, "callback-batches") if batch_size > 1 else self._pool
         self._background = WorkerPool(1, "callback-comparison")
+        self._stopping = False
         self._orders: SimpleQueue[LaunchOrder] = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
 
@@ -155,6 +162,7 @@ class Requests:
 
     def stop(self) -> None:
         """Begin nothing more."""
+        self._stopping = True
         for pool in (self._pool, self._batches, self._background):
             pool.stop()
 
@@ -248,15 +256,30 @@ class Requests:
         return self._store.make_workload(callback_id, self._token_generator())
 
     def _launch_some(self) -> None:
+        """Launch what one thread takes at a time; in a storm it takes more, to read their rows together."""
+        share = self._orders.qsize() // self._concurrency
+        orders = self._take_orders(max(self._batch_size, min(share, _ROWS_AT_ONCE), 1))
+        while orders:
+            read_at = time.monotonic()
+            ready = self._ready(orders)
+            orders = []
+            while ready and not self._stopping:
+                if time.monotonic() - read_at > _ROWS_FRESH_FOR:
+                    orders = [order for order, _ in ready]
+                    break
+                some, ready = ready[: self._batch_size], ready[self._batch_size :]
+                self._launch(some)
+
+    def _take_orders(self, most: int) -> list[LaunchOrder]:
         orders: list[LaunchOrder] = []
-        while len(orders) < self._batch_size:
+        while len(orders) < most:
             try:
                 orders.append(self._orders.get_nowait())
             except Empty:
                 break
-        ready = [(order, workload) for order in orders if (workload := self._workload_for(order)) is not None]
-        if not ready:
-            return
+        return orders
+
+    def _launch(self, ready: list[tuple[LaunchOrder, Any]]) -> None:
         try:
             results = self._launcher.launch(ready)
         except Exception as error:  # noqa: BLE001
@@ -273,18 +296,33 @@ class Requests:
         else:
             self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))
 
-    def _workload_for(self, order: LaunchOrder) -> Any:
-        """Return the workload to launch; None where the row has moved on, which is then answered.
+    def _ready(self, orders: list[LaunchOrder]) -> list[tuple[LaunchOrder, Any]]:
+        """Return the orders that are to be carried out, with their workloads; the others are answered.
 
-        The row is read anew however fresh the decision is: within a second another scheduler's pod of
-        this attempt can have been refused by its node and deleted, and its name would be free again.
+        The rows are read anew however fresh the decisions are: within a second another scheduler's pod of
+        such an attempt can have been refused by its node and deleted, and its name would be free again.
         """
+        if not orders:
+            return []
         try:
-            row = self._store.rows([order.callback_id])[order.callback_id]
+            rows = self._store.rows([order.callback_id for order in orders])
+        except Exception as error:  # noqa: BLE001
+            for order in orders:
+                self._answer_launch(order, error)
+            return []
+        ready = []
+        for order in orders:
+            row = rows[order.callback_id]
             if row.state is not RowState.QUEUED or row.next_attempt > order.attempt:
                 skipped = Answer(order.callback_id, launched_attempt=order.attempt, skipped=True)
                 self._answers.put(skipped)
-                return None
+            elif (workload := self._workload_for(order)) is not None:
+                ready.append((order, workload))
+        return ready
+
+    def _workload_for(self, order: LaunchOrder) -> Any:
+        """Return the workload to launch; None where none can be made, which is then answered."""
+        try:
             return order.workload if order.workload is not None else self._make_workload(order.callback_id)
         except Exception as error:  # noqa: BLE001
             self._answer_launch(order, error)

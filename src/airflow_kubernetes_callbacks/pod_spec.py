@@ -15,7 +15,6 @@ What wins over what, weakest first:
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from kubernetes.client import models as k8s
 from airflow_kubernetes_callbacks import identity
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.hardening import harden
+from airflow_kubernetes_callbacks.model_copy import copied
 from airflow_kubernetes_callbacks.payload import (
     WORKLOAD_DIRECTORY,
     WORKLOAD_FILE_MODE,
@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from airflow_kubernetes_callbacks.pod_identity import PodIdentity
+
+
+#: Stands in a shape for the name of the pod, which is its Secret's name too.
+_ANY_NAME = "callback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,68 @@ class PodRequest:
     identity: PodIdentity | None = None
 
 
-def construct_callback_pod(request: PodRequest) -> k8s.V1Pod:
+def construct_callback_pod(request: PodRequest, shapes: PodShapes | None = None) -> k8s.V1Pod:
     """Build the pod, before ``pod_mutation_hook``.
 
+    :param shapes: what pods of such requests have in common, remembered from one to the next.
     :raises LaunchError: if no such pod can be made of the template and the settings.
     """
-    template = copy.deepcopy(request.template)
+    shape = construct_pod_shape(request) if shapes is None else shapes.of(request)
+    pod = copied(shape)
+    known_by = pod_identity(request)
+    pod.metadata.name = known_by.name
+    put_identity(pod, known_by.labels, known_by.annotations)
+    base_container_of(pod).args = list(request.payload.command)
+    for volume in pod.spec.volumes or ():
+        if volume.name == WORKLOAD_VOLUME and isinstance(request.payload, SecretPayload):
+            volume.secret.secret_name = known_by.name
+    check_annotations(pod)
+    return pod
+
+
+class PodShapes:
+    """Shapes that were built before, by what they are built from. Safe to use from several threads."""
+
+    _MOST = 64
+
+    def __init__(self) -> None:
+        # the template is part of the value: while it is kept, its id is nobody else's
+        self._known: dict[object, tuple[k8s.V1Pod, k8s.V1Pod]] = {}
+
+    def of(self, request: PodRequest) -> k8s.V1Pod:
+        """Return the shape for *request*; it is shared, so not to be changed."""
+        key = _shape_key(request)
+        if (known := self._known.get(key)) is not None:
+            return known[1]
+        shape = construct_pod_shape(request)
+        if len(self._known) >= self._MOST:
+            self._known.clear()
+        self._known[key] = (request.template, shape)
+        return shape
+
+
+def _shape_key(request: PodRequest) -> object:
+    """Return what the shape is made from. Templates are shared objects: the same file is the same object."""
+    return (
+        id(request.template),
+        repr(request.settings),
+        request.kube_image,
+        request.namespace,
+        isinstance(request.payload, SecretPayload),
+        request.finalizer,
+        request.active_deadline_seconds,
+        request.security_context,
+        request.service_account_token,
+        tuple(request.watched_namespaces) if request.watched_namespaces is not None else None,
+    )
+
+
+def construct_pod_shape(request: PodRequest) -> k8s.V1Pod:
+    """Build what the pods of all such requests have in common: everything but name, identity and payload.
+
+    :raises LaunchError: as :func:`construct_callback_pod`.
+    """
+    template = copied(request.template)
     try:
         pod = PodGenerator.reconcile_pods(template, _overlay(request, template))
     except Exception as error:
@@ -96,7 +156,6 @@ def construct_callback_pod(request: PodRequest) -> k8s.V1Pod:
         )
     if request.security_context == "restricted":
         harden(pod, base_container_of(pod))
-    check_annotations(pod)
     return pod
 
 
@@ -133,7 +192,6 @@ def _overlay(request: PodRequest, template: k8s.V1Pod) -> k8s.V1Pod:
     base = k8s.V1Container(
         name=identity.BASE_CONTAINER,
         image=settings.image or request.kube_image,
-        args=request.payload.command,
         env=[k8s.V1EnvVar(name="AIRFLOW_IS_K8S_EXECUTOR_POD", value="True")],
     )
     spec = k8s.V1PodSpec(
@@ -144,12 +202,12 @@ def _overlay(request: PodRequest, template: k8s.V1Pod) -> k8s.V1Pod:
         tolerations=[_toleration(item) for item in settings.tolerations or []] or None,
     )
     if isinstance(request.payload, SecretPayload):
-        _mount_workload(spec, base, pod_identity(request).name)
+        _mount_workload(spec, base)
     return k8s.V1Pod(
         api_version="v1",
         kind="Pod",
         metadata=k8s.V1ObjectMeta(
-            name=pod_identity(request).name,
+            name=_ANY_NAME,
             namespace=pod_namespace(
                 settings, request.template, request.namespace, request.watched_namespaces
             ),
@@ -160,9 +218,9 @@ def _overlay(request: PodRequest, template: k8s.V1Pod) -> k8s.V1Pod:
     )
 
 
-def _mount_workload(spec: k8s.V1PodSpec, base: k8s.V1Container, secret: str) -> None:
+def _mount_workload(spec: k8s.V1PodSpec, base: k8s.V1Container) -> None:
     source = k8s.V1SecretVolumeSource(
-        secret_name=secret,
+        secret_name=_ANY_NAME,
         default_mode=WORKLOAD_FILE_MODE,
         items=[k8s.V1KeyToPath(key=WORKLOAD_KEY, path=WORKLOAD_KEY)],
     )
@@ -204,9 +262,7 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
     if request.active_deadline_seconds is not None:
         limits = (spec.active_deadline_seconds, request.active_deadline_seconds)
         spec.active_deadline_seconds = min(limit for limit in limits if limit is not None)
-    known_by = pod_identity(request)
     pod.metadata.generate_name = None
-    put_identity(pod, known_by.labels, known_by.annotations)
     if request.finalizer:
         pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
 

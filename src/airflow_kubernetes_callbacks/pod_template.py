@@ -6,7 +6,6 @@ newer than the client. Such keys are logged, once for each version of the file.
 
 from __future__ import annotations
 
-import copy
 import logging
 from functools import lru_cache
 from pathlib import Path
@@ -30,11 +29,13 @@ _REMEDY = "Correct the file, or set [kubernetes_callbacks] pod_template_file to 
 def load_template(path: str) -> k8s.V1Pod:
     """Return the pod in the file at *path*; the file is parsed again only when it has changed.
 
+    What is returned is shared by all who ask, so not to be changed.
+
     :raises LaunchError: if there is no file, or no pod in it; names the file and what is wrong.
     """
     try:
         stamp = Path(path).stat()
-        return copy.deepcopy(_parsed(path, stamp.st_mtime_ns, stamp.st_size))
+        return _parsed(path, stamp.st_mtime_ns, stamp.st_size)
     except OSError as error:
         raise LaunchError(
             f"pod template {path!r} cannot be read: {error.strerror or error}. {_REMEDY}"

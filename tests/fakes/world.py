@@ -26,7 +26,14 @@ from kubernetes.client.rest import ApiException
 from sqlalchemy.exc import OperationalError
 from urllib3.exceptions import ProtocolError
 
-from airflow_kubernetes_callbacks import callback_store, comparison, controller, pod_requests, reports
+from airflow_kubernetes_callbacks import (
+    callback_store,
+    comparison,
+    controller,
+    merging,
+    pod_requests,
+    reports,
+)
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION, DONE_LABEL, RESULT_FINALIZER
 from airflow_kubernetes_callbacks.payload import SecretPayload
@@ -477,7 +484,7 @@ class World:
         self.schedulers: list[SimulatedScheduler] = []
         self.violations: list[str] = []
         self._patches = ExitStack()
-        for module in (comparison, controller, reports):
+        for module in (comparison, controller, merging, reports):
             self._patches.enter_context(mock.patch.object(module, "time", self.clock))
 
     def close(self) -> None:
