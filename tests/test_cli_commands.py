@@ -808,6 +808,20 @@ def test_gc_takes_younger_ones_when_asked(airflow, api_server, leftovers):
     assert kept(api_server, leftovers) == {"running", "active"}
 
 
+@pytest.mark.parametrize("finalizer", ["airflow-kubernetes-callbacks/result", "somebody/else"])
+def test_gc_lets_go_of_a_deleted_pod_that_our_finalizer_keeps(airflow, api_server, missed, finalizer):
+    pod = make_pod(api_server, missed(state="success"), finalizers=[finalizer])
+    make_old(api_server, api_server.node.finish(api_server.node.start(pod)), hours=2)
+    api_server.store.delete("pods", "airflow", pod["metadata"]["name"], {})
+    assert len(api_server.pods()) == 1
+    done = airflow("gc", "--yes", "-o", "json")
+    assert done.status == 0
+    if finalizer == "somebody/else":
+        assert (done.json, len(api_server.pods())) == ([], 1)
+    else:
+        assert ([row["done"] for row in done.json], api_server.pods()) == ([True], [])
+
+
 def test_gc_does_without_the_permission_to_list_secrets(airflow, api_server, leftovers):
     api_server.fail("LIST", "/secrets", times=None, status=403, reason="Forbidden")
     done = airflow("gc", "--yes", "-o", "json")

@@ -190,8 +190,8 @@ def leftovers(
 
 def _why_left_over(pod: PodFacts, record: CallbackRecord | None) -> str | None:
     view = pod.view
-    if view.outcome is CallbackOutcome.RUNNING or view.deleting:
-        return None
+    if view.outcome is CallbackOutcome.RUNNING or (view.deleting and not view.finalizer):
+        return None  # one that is deleted goes by itself, unless our finalizer keeps it
     if record is not None and not record.terminal:
         return None
     state = "this database has no such callback" if record is None else f"its callback ended ({record.state})"
