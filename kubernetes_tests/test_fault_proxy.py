@@ -214,5 +214,8 @@ def test_callback_fails_at_once_with_the_api_servers_words_when(storm: Storm, ca
     storm.troubled.scenario.wait_for_clean_up(callback, timeout=5)
 
 
-def test_scheduler_loop_never_waits_in_the_storm(storm: Storm) -> None:
+def test_scheduler_loop_never_waits_in_the_storm(
+    storm: Storm, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("longest_heartbeat", storm.troubled.heartbeats.longest(storm.begin))
     storm.troubled.assert_loop_never_waited(storm.begin)

@@ -11,10 +11,10 @@ import pytest
 from kubernetes_tests.airflow_env import wait_for
 from kubernetes_tests.fault_proxy import FaultProxy, Match, faults
 from kubernetes_tests.fault_proxy.faults import BROKEN, CREATE_POD, REVIEW_ACCESS, refusal
-from kubernetes_tests.fault_proxy.troubled import Troubled
+from kubernetes_tests.fault_proxy.troubled import LONGEST_HEARTBEAT, Troubled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from kubernetes_tests.fault_proxy import Fault
     from kubernetes_tests.scenario import Scenario
@@ -25,11 +25,14 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def fresh(scenario: Scenario) -> Iterator[Troubled]:
-    """A proxy, and no scheduler yet."""
+def fresh(scenario: Scenario, record_property: Callable[[str, object], None]) -> Iterator[Troubled]:
+    """A proxy, and no scheduler yet; in the end no heartbeat has taken long."""
     with FaultProxy(scenario.cluster.core.api_client.configuration) as proxy:
-        yield Troubled(scenario, proxy)
+        troubled = Troubled(scenario, proxy)
+        yield troubled
         scenario.stop_schedulers()
+    record_property("longest_heartbeat", troubled.heartbeats.longest())
+    assert troubled.heartbeats.longest() < LONGEST_HEARTBEAT
 
 
 def test_shutdown_is_bounded_while_the_api_server_hangs(fresh: Troubled) -> None:

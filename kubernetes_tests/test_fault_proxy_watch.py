@@ -47,13 +47,16 @@ def troubled(scenarios: Callable[[str, dict[str, object]], Scenario]) -> Iterato
 
 
 @pytest.fixture
-def trouble(request: pytest.FixtureRequest, troubled: Troubled) -> Iterator[Troubled]:
+def trouble(
+    request: pytest.FixtureRequest, troubled: Troubled, record_property: Callable[[str, object], None]
+) -> Iterator[Troubled]:
     """The same, without faults at first, and with an assertion on the scheduler's loop in the end."""
     troubled.proxy.clear()
     begin = time.time()
     yield troubled
     troubled.proxy.clear()
     request.node.add_report_section("teardown", "scenario", troubled.scenario.describe())
+    record_property("longest_heartbeat", troubled.heartbeats.longest(begin))
     troubled.assert_loop_never_waited(begin)
 
 

@@ -1,75 +1,154 @@
-"""Two schedulers, many callbacks, and one of the two killed again and again.
-
-SOAK_SECONDS, SOAK_CALLBACKS and SOAK_KILL_EVERY change its size: by default ten minutes, five hundred
-callbacks, a kill every twenty seconds.
-"""
+"""Two schedulers, many callbacks, and one of the two killed again and again."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
 from kubernetes_tests.airflow_env import wait_for
+from kubernetes_tests.fault_proxy.troubled import LONGEST_HEARTBEAT
+from kubernetes_tests.heartbeats import Heartbeats
 from kubernetes_tests.scenario import TERMINAL
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kubernetes_tests.airflow_env import AirflowProcess
     from kubernetes_tests.scenario import MissedDeadline, Scenario
 
-SECONDS = float(os.environ.get("SOAK_SECONDS", "600"))
-CALLBACKS = int(os.environ.get("SOAK_CALLBACKS", "500"))
-KILL_EVERY = float(os.environ.get("SOAK_KILL_EVERY", "20"))
 #: Missed together, so that there is work in every state when a scheduler dies.
 TOGETHER = 10
-#: Seconds that a slow machine gets for what is still open when the killing ends.
-PATIENCE = 3 * SECONDS + 600
+KILL_EVERY = 20.0
+#: One such group of so many fails.
+FAILING = 4
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(PATIENCE + SECONDS + 900)
-def test_every_callback_runs_once_while_schedulers_die(ha_scenario: Scenario) -> None:
+@dataclass(frozen=True)
+class Size:
+    """How long the killing goes on, and how many callbacks are missed meanwhile."""
+
+    seconds: float
+    callbacks: int
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a slow machine gets for what is still open when the killing ends."""
+        return 3 * self.seconds + 300
+
+
+MINUTE, TEN_MINUTES = Size(60, 40), Size(600, 500)
+
+
+class Pair:
+    """Two schedulers, of which the elder is killed and started anew."""
+
+    NAMES = ("first", "second")
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+        self.heartbeats = Heartbeats(scenario.folder / "heartbeats")
+        self.schedulers: dict[str, AirflowProcess] = {}
+        self.kills: list[float] = []
+        #: Seconds from each kill until no pod was the dead scheduler's any more.
+        self.recoveries: dict[int, float] = {}
+        for name in self.NAMES:
+            self._start(name)
+            # in this order, so that job ids are those of the starts
+            wait_for("its job", lambda: len(self._job_ids()) == len(self.schedulers), 60, interval=0.1)
+
+    def _start(self, name: str) -> None:
+        self.schedulers[name] = self.scenario.start_scheduler(
+            name,
+            config={
+                **self.heartbeats.config,
+                "core.parallelism": 8,
+                "kubernetes_executor.delete_worker_pods_on_failure": True,
+            },
+            environment=self.heartbeats.environment,
+        )
+
+    def _job_ids(self) -> list[str]:
+        rows = self.scenario.installation.query(
+            "SELECT id FROM job WHERE job_type = 'SchedulerJob' ORDER BY id"
+        )
+        return [str(job_id) for (job_id,) in rows]
+
+    def kill_the_elder(self) -> None:
+        name = self.NAMES[len(self.kills) % 2]
+        self.schedulers[name].kill()
+        self.kills.append(time.monotonic())
+        self._start(name)
+
+    def look(self) -> None:
+        """Note which of the dead schedulers have left no pod behind."""
+        open_kills = [number for number in range(len(self.kills)) if number not in self.recoveries]
+        if not open_kills:
+            return
+        job_ids = self._job_ids()
+        owners = {
+            pod["metadata"]["labels"]["airflow-worker"] for pod in self.scenario.namespace.callback_pods()
+        }
+        for number in open_kills:
+            if job_ids[number] not in owners:
+                self.recoveries[number] = time.monotonic() - self.kills[number]
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        pytest.param(MINUTE, id="minute", marks=pytest.mark.timeout(900)),
+        pytest.param(TEN_MINUTES, id="ten_minutes", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+    ],
+)
+def test_every_callback_runs_once_while_schedulers_die(
+    ha_scenario: Scenario, size: Size, record_property: Callable[[str, object], None]
+) -> None:
     scenario = ha_scenario
-    config: dict[str, object] = {
-        "core.parallelism": 8,
-        "kubernetes_executor.delete_worker_pods_on_failure": True,
-    }
-    names = ("first", "second")
-    schedulers: dict[str, AirflowProcess] = {
-        name: scenario.start_scheduler(name, config=config) for name in names
-    }
-    for scheduler in schedulers.values():
-        scheduler.wait_for_log("Starting the scheduler")
-
+    pair = Pair(scenario)
     missed: list[tuple[MissedDeadline, str]] = []
     began = time.monotonic()
-    next_kill, kills = began + KILL_EVERY, 0
-    while (now := time.monotonic()) < began + SECONDS or len(missed) < CALLBACKS:
-        due = min(CALLBACKS, TOGETHER + int(CALLBACKS * (now - began) / SECONDS))
+    while (now := time.monotonic() - began) < size.seconds or len(missed) < size.callbacks:
+        due = min(size.callbacks, TOGETHER + int(size.callbacks * now / size.seconds))
         while len(missed) < due:
-            function, state = ("fail", "failed") if len(missed) % 50 == 40 else ("succeed", "success")
-            count = min(TOGETHER, CALLBACKS - len(missed))
+            fails = len(missed) // TOGETHER % FAILING == FAILING - 1
+            function, state = ("fail", "failed") if fails else ("succeed", "success")
+            count = min(TOGETHER, size.callbacks - len(missed))
             missed.extend((callback, state) for callback in scenario.miss(function, count=count))
-        if now >= next_kill:
-            name = names[kills % 2]
-            schedulers[name].kill()
-            schedulers[name] = scenario.start_scheduler(name, config=config)
-            kills, next_kill = kills + 1, now + KILL_EVERY
-        time.sleep(0.5)
+        if now >= KILL_EVERY * (len(pair.kills) + 1):
+            pair.kill_the_elder()
+        pair.look()
+        time.sleep(0.2)
 
     def over() -> bool:
+        pair.look()
         rows = scenario.rows()
         return all(rows[callback.id].state in TERMINAL for callback, _ in missed)
 
-    wait_for("every callback has ended", over, PATIENCE, interval=2, otherwise=scenario.describe)
+    wait_for("every callback has ended", over, size.patience, interval=0.5, otherwise=scenario.describe)
+    ended = time.monotonic() - began
     rows = scenario.rows()
     runs = Counter(scenario.ledger.runs(callback.key) for callback, _ in missed)
     wrong = [(rows[callback.id], state) for callback, state in missed if rows[callback.id].state != state]
-    assert runs == {1: CALLBACKS}, runs
-    assert not wrong, wrong
+    longest = pair.heartbeats.longest()
+    for name, figure in {
+        "callbacks": len(missed),
+        "runs": dict(runs),
+        "rows": dict(Counter(row.state for row in rows.values())),
+        "pods": len(scenario.launched_pods()),
+        "kills": len(pair.kills),
+        "recovered_after": [round(seconds, 1) for _, seconds in sorted(pair.recoveries.items())],
+        "all_ended_after": round(ended, 1),
+        "longest_heartbeat": round(longest, 2),
+    }.items():
+        record_property(name, figure)
+    assert runs == {1: size.callbacks}
+    assert not wrong
     scenario.wait_for_no_pods()
-    assert all(scheduler.running for scheduler in schedulers.values())
-    assert kills >= SECONDS // KILL_EVERY - 1
+    assert scenario.launched_pods() == {f"callback-{callback.id}-1" for callback, _ in missed}
+    assert len(pair.kills) >= size.seconds // KILL_EVERY - 1
+    assert all(scheduler.running for scheduler in pair.schedulers.values())
+    assert longest < LONGEST_HEARTBEAT
