@@ -14,6 +14,7 @@ from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
+from airflow_kubernetes_callbacks.redact import mask_log
 from airflow_kubernetes_callbacks.situation import RowState
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
@@ -225,7 +226,7 @@ class Requests:
         if path is None or path.exists():
             return
         try:
-            save_log(path, self._client.log_tail(pod, limit_bytes=self._log_limit))
+            save_log(path, mask_log(self._client.log_tail(pod, limit_bytes=self._log_limit)))
         except Exception as error:  # noqa: BLE001 - a log that cannot be kept must not keep the pod
             log.warning("The log of callback %s could not be kept at %s: %s", pod.callback_id, path, error)
 

@@ -42,6 +42,11 @@ def mask_secrets(text: str) -> str:
     return text
 
 
+def mask_log(log: bytes) -> bytes:
+    """Return a log with every token in it masked; else it is as it was, byte for byte."""
+    return mask_secrets(log.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+
+
 def _masked(match: re.Match[str]) -> str:
     """Return a run of token characters with the token in it masked.
 
