@@ -127,6 +127,20 @@ def test_roles_in_the_docs_are_the_ones_that_check_prints():
         assert document == yaml.safe_load(role_yaml("airflow", needed_access(delivery)))
 
 
+def test_role_for_a_namespace_of_its_own_is_that_of_the_security_page():
+    from airflow_kubernetes_callbacks.cli.preflight import needed_access, role_yaml
+
+    text = (ROOT / "docs/how-to/own-namespace.md").read_text(encoding="utf-8")
+    documents = [
+        document
+        for match in FENCE.finditer(text)
+        if match[2] == "yaml"
+        for document in yaml.safe_load_all(match[3])
+    ]
+    (role,) = [document for document in documents if document["kind"] == "Role"]
+    assert role == yaml.safe_load(role_yaml("airflow-alerts", needed_access("secret")))
+
+
 @pytest.fixture(scope="module")
 def parser():
     from airflow.cli import cli_parser

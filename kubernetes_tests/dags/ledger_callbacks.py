@@ -9,8 +9,10 @@ import json
 import os
 import signal
 import socket
+import sys
 import time
 import urllib.request
+from pathlib import Path
 
 from airflow.sdk import BaseNotifier, Connection, Variable
 
@@ -41,10 +43,33 @@ def echo(ledger: str, key: str, context: dict, **kwargs: object) -> None:
     post(ledger, key, "begin", kwargs=kwargs, context=context)
 
 
+def measure(ledger: str, key: str, context: dict, filler: str) -> None:
+    """Post how many bytes of filler, and of the run's conf, have arrived."""
+    table = (context["dag_run"]["conf"] or {}).get("table", "")
+    post(ledger, key, "begin", size=len(filler.encode()), conf=len(table))
+
+
 def ignore_sigterm(ledger: str, key: str, sleep: float) -> None:
     """Go on when asked to end, as code does that must not stop half way."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     succeed(ledger, key, sleep)
+
+
+def refuse(ledger: str, key: str, **ignored: object) -> None:
+    """Begin and raise, whatever else there is among the arguments."""
+    post(ledger, key, "begin")
+    raise ValueError("the webhook refused the alert")
+
+
+def reveal(ledger: str, key: str, fails: bool, **ignored: object) -> None:
+    """Print the workload, token included, and perhaps raise with it, as careless code does."""
+    post(ledger, key, "begin")
+    workload = " ".join(argument for argument in sys.argv if '"token"' in argument)
+    workload += "".join(path.read_text() for path in Path("/var/run/airflow-callback").glob("*.json"))
+    token = json.loads(workload)["token"]
+    print(f"workload: {workload}, token: {token}")
+    if fails:
+        raise ValueError(f"refused with {token}")
 
 
 def exit_hard(ledger: str, key: str, status: int = 3) -> None:
@@ -67,6 +92,15 @@ def use_memory(ledger: str, key: str, megabytes: int = 4096) -> None:
     for _ in range(megabytes):
         hoard.append(b"x" * 1024 * 1024)
     time.sleep(60)
+
+
+def use_disk(ledger: str, key: str, megabytes: int) -> None:
+    """Write a file into the folder that the variable SCRATCH names."""
+    post(ledger, key, "begin")
+    with Path(os.environ["SCRATCH"], "file").open("wb") as file:
+        for _ in range(megabytes):
+            file.write(b"x" * 1024 * 1024)
+    time.sleep(120)
 
 
 def read_connection(ledger: str, key: str, conn_id: str) -> None:

@@ -1,0 +1,84 @@
+"""How large a callback may be, to the byte: what fits arrives whole, what does not fails at once and says so."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from airflow_kubernetes_callbacks.payload import MAX_ARGUMENT_BYTES, MAX_SECRET_BYTES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kubernetes_tests.scenario import MissedDeadline, Scenario
+
+LIMITS = {"argument": MAX_ARGUMENT_BYTES, "secret": MAX_SECRET_BYTES}
+
+
+@pytest.fixture(scope="module", params=list(LIMITS))
+def delivering(
+    request: pytest.FixtureRequest, scenarios: Callable[[str, dict[str, object]], Scenario]
+) -> tuple[Scenario, str]:
+    scenario = scenarios("sqlite", {"kubernetes_callbacks.payload_delivery": request.param})
+    scenario.start_scheduler()
+    return scenario, request.param
+
+
+def miss(scenario: Scenario, filler: str) -> MissedDeadline:
+    (callback,) = scenario.miss("measure", filler=filler)
+    return callback
+
+
+def told_size(scenario: Scenario, callback: MissedDeadline) -> int:
+    """Return the size in bytes that the failure of a callback that is too large tells."""
+    (row,) = scenario.wait_for_state(callback, "failed")
+    output = row.output or ""
+    assert output.startswith("Could not start: the workload has "), output
+    assert scenario.namespace.pod_of(callback.id) is None
+    assert not any(callback.id in name for name in scenario.launched_pods())
+    assert scenario.events(callback) == ["failed"]
+    (number,) = re.findall(r"the workload has ([\d,]+) bytes", output)
+    return int(number.replace(",", ""))
+
+
+@pytest.mark.parametrize("letter", ["x", "é"], ids=["one_byte", "two_bytes"])
+def test_limit_is_exact(delivering: tuple[Scenario, str], letter: str) -> None:
+    scenario, delivery = delivering
+    limit = LIMITS[delivery]
+    count = limit // len(letter.encode())
+    size = told_size(scenario, miss(scenario, letter * count))
+    # the rest of the workload has the same length each time; single bytes make it even
+    surplus = size - limit
+    fewer, single = divmod(surplus, len(letter.encode()))
+    filler = letter * (count - fewer - 1) + "x" * (len(letter.encode()) - single)
+
+    fits = [miss(scenario, filler[:-1]), miss(scenario, filler)]
+    beyond = miss(scenario, filler + "x")
+    scenario.wait_for_state(fits, "success")
+    assert told_size(scenario, beyond) == limit + 1
+    for callback, expected in zip(fits, (filler[:-1], filler), strict=True):
+        (entry,) = scenario.ledger.entries(callback.key)
+        assert entry.details["size"] == len(expected.encode())
+
+
+def test_conf_of_the_run_counts(delivering: tuple[Scenario, str]) -> None:
+    """The context that travels with a callback has the whole ``conf`` of its run."""
+    scenario, delivery = delivering
+    (callback,) = scenario.miss("measure", conf={"table": "x" * 300_000}, filler="")
+    if delivery == "argument":
+        assert told_size(scenario, callback) > 300_000
+    else:
+        scenario.wait_for_state(callback, "success")
+        (entry,) = scenario.ledger.entries(callback.key)
+        assert entry.details["conf"] == 300_000
+
+
+def test_a_mebibyte_of_kwargs_does_not_fit_and_the_next_callback_runs(
+    delivering: tuple[Scenario, str],
+) -> None:
+    scenario, _ = delivering
+    assert told_size(scenario, miss(scenario, "x" * 1024 * 1024)) > 1024 * 1024
+    (small,) = scenario.miss("measure", filler="x")
+    scenario.wait_for_state(small, "success")
