@@ -428,3 +428,29 @@ def test_waiting_text_is_masked_and_bounded() -> None:
     assert view is not None
     assert TOKEN not in (view.reason or "")
     assert len(view.reason or "") <= MAX_TEXT_LENGTH
+
+
+@pytest.mark.parametrize(
+    ("error", "hinted"),
+    [
+        pytest.param(
+            "AirflowSecretsBackendAccessDenied: Access denied for connection 'mail' by Execution API; refusing to "
+            "fall back to a less-restrictive secrets backend.",
+            True,
+            id="refusal_by_the_sdk",
+        ),
+        pytest.param(
+            "AirflowRuntimeError: API_SERVER_ERROR: {'status_code': 403, 'message': 'Forbidden'}",
+            True,
+            id="refusal_passed_on",
+        ),
+        pytest.param(
+            "AirflowNotFoundException: The conn_id `mail` isn't defined", False, id="no_such_connection"
+        ),
+    ],
+)
+def test_refused_connection_comes_with_what_to_do(error: str, hinted: bool) -> None:
+    view = failed_pod(line(event="Callback failed", error=f"Callback execution failed: {error}"))
+
+    assert (view.reason or "").startswith(f"Ran and failed: {error}")
+    assert ("connections_and_variables = True" in (view.reason or "")) == hinted

@@ -37,8 +37,8 @@ _REFUSED_HINT = (
     "task_queued_timeout), or the clocks of the node and of the API server differ"
 )
 _CONNECTIONS_HINT = (
-    "Connections and Variables need [kubernetes_callbacks] connections_and_variables = True and, on Airflow 3.3, "
-    "the workload in a Secret (payload_delivery)"
+    "on Airflow 3.3 a callback reads Connections and Variables only with [kubernetes_callbacks] "
+    "connections_and_variables = True and its workload in a Secret (payload_delivery)"
 )
 _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
     (
@@ -59,7 +59,11 @@ _HINTS: tuple[tuple[re.Pattern[str], str], ...] = (
         re.compile(r"was killed \(exit code -9 "),
         "most often for want of memory: raise the memory limit of the callback's pod",
     ),
-    (re.compile(r"API_SERVER_ERROR.*\b403\b", re.DOTALL), _CONNECTIONS_HINT),
+    # The SDK's own word for a refusal; a backend or a library that asks by itself passes the answer on.
+    (
+        re.compile(r"SecretsBackendAccessDenied: |API_SERVER_ERROR.*\b403\b", re.DOTALL),
+        _CONNECTIONS_HINT,
+    ),
 )
 
 
