@@ -2,75 +2,34 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 from kubernetes import client
 
-from kubernetes_tests.airflow_env import configuration_variables, wait_for
+from kubernetes_tests.airflow_env import wait_for
 from kubernetes_tests.clusters import write_template
+from kubernetes_tests.command_line import CommandLine, Done
 from kubernetes_tests.conftest import _scenario
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from kubernetes_tests.scenario import Installation, MissedDeadline, Scenario
 
-pytestmark = pytest.mark.usefixtures("described")
+#: Slow because each command starts an Airflow process of its own.
+pytestmark = [pytest.mark.usefixtures("described"), pytest.mark.slow]
 
 
-#: Each command starts an Airflow process of its own.
-pytestmark = pytest.mark.slow
-
-
-@dataclass(frozen=True)
-class Done:
-    """What a command printed, and how it ended."""
-
-    status: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        assert self.out, self.err
-        return json.loads(self.out)
-
-
-class CommandLine:
-    """Runs commands with the configuration of a scenario's scheduler."""
-
-    def __init__(self, scenario: Scenario, config: Mapping[str, object] | None = None) -> None:
-        self.scenario = scenario
-        variables = configuration_variables({**scenario.config, **(config or {})})
-        self.environment = {**scenario.env.environment, **variables}
-
-    def __call__(self, *arguments: str) -> Done:
-        done = subprocess.run(
-            [self.scenario.env.python, "-m", "airflow", "kubernetes-callbacks", *arguments],
-            env=self.environment,
-            cwd=self.scenario.env.home,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=180,
-            check=False,
-        )
-        return Done(done.returncode, done.stdout, done.stderr)
-
-    def row(self, callback: MissedDeadline) -> dict[str, Any]:
-        """Return the line of ``list`` about this callback."""
-        done = self("list", "--output", "json")
-        assert done.status == 0, done.err
-        rows: list[dict[str, Any]] = done.json
-        return next(row for row in rows if row["callback_id"] == callback.id)
+def row_of(cli: CommandLine, callback: MissedDeadline) -> dict[str, Any]:
+    """Return the line of ``list`` about this callback."""
+    done = cli("list", "--output", "json")
+    assert done.status == 0, done.err
+    rows: list[dict[str, Any]] = done.json
+    return next(row for row in rows if row["callback_id"] == callback.id)
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +55,7 @@ def test_running_callback_is_listed_and_shown(running: Scenario, cli: CommandLin
     running.wait_for_state(callback, "running")
     pod = running.wait_for_pod(callback)
 
-    row = cli.row(callback)
+    row = row_of(cli, callback)
     assert row["state"] == "running"
     assert row["pod"] == pod["metadata"]["name"]
     assert row["namespace"] == running.namespace.name
@@ -127,7 +86,7 @@ def test_story_and_log_of_a_callback_whose_pod_is_gone(running: Scenario, cli: C
     (callback,) = running.miss("succeed")
     running.wait_for_state(callback, "success")
     running.wait_for_clean_up(callback)
-    assert cli.row(callback)["pod"] is None
+    assert row_of(cli, callback)["pod"] is None
     story = cli("show", callback.id, "--output", "json").json
     what = [step["what"] for step in story["timeline"]]
     assert what[-1] == "recorded as success"
@@ -140,7 +99,7 @@ def test_story_and_log_of_a_callback_whose_pod_is_gone(running: Scenario, cli: C
 def test_failed_callback_says_why(running: Scenario, cli: CommandLine) -> None:
     (callback,) = running.miss("fail", text="no such channel")
     running.wait_for_state(callback, "failed")
-    row = cli.row(callback)
+    row = row_of(cli, callback)
     assert row["state"] == "failed"
     assert "ValueError: no such channel" in row["reason"]
     people = cli("show", callback.id)

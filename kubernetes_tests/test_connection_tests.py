@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kubernetes_tests.airflow_env import wait_for
+from kubernetes_tests.command_line import CommandLine
 
 if TYPE_CHECKING:
     from kubernetes_tests.scenario import Scenario
@@ -116,3 +117,26 @@ def test_test_whose_pod_cannot_start_says_why(scenario: Scenario) -> None:
     assert "no-such-image" in told["result_message"]
     wait_for_no_pods(scenario)
     assert scheduler.running
+
+
+def test_pod_that_is_kept_goes_with_gc(scenario: Scenario) -> None:
+    keep = {"kubernetes_executor.delete_worker_pods": False}
+    scenario.start_scheduler(config=keep)
+    ConnectionTest(scenario, extra=json.dumps({"path": "/"})).wait_for("success")
+
+    def kept() -> list[str]:
+        pods = pods_of_tests(scenario)
+        done = [pod for pod in pods if pod["metadata"]["labels"].get("airflow_executor_done") == "True"]
+        return [pod["metadata"]["name"] for pod in done]
+
+    names = wait_for("the pod is kept", kept, otherwise=scenario.describe)
+    gc = CommandLine(scenario, keep)
+    young = gc("gc", "--output", "json")
+    assert young.status == 0, young.err
+    assert young.json == []
+    dry = gc("gc", "--older-than", "0s", "--dry-run", "--output", "json")
+    assert [row["name"] for row in dry.json] == names
+    assert len(pods_of_tests(scenario)) == 1
+    done = gc("gc", "--older-than", "0s", "--output", "json")
+    assert done.status == 0, done.out + done.err
+    wait_for_no_pods(scenario)

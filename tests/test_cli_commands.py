@@ -839,21 +839,101 @@ def test_gc_leaves_a_pod_that_changed_meanwhile(airflow, api_server, leftovers):
     }
 
 
+@pytest.fixture
+def left_tests(session, api_server, kube_environment):
+    """Pods of connection tests in every situation, by what they are."""
+    from airflow.models.connection_test import ConnectionTestState
+
+    over, under_way = ConnectionTestState.SUCCESS, ConnectionTestState.RUNNING
+    node = api_server.node
+    pods = {
+        "finished": node.finish(node.start(make_test_pod(api_server, new_test(over)))),
+        "kept": node.finish(node.start(make_test_pod(api_server, new_test(over), done=True))),
+        "failed": node.fail(make_test_pod(api_server, new_test(ConnectionTestState.FAILED)), "Evicted", ""),
+        "never started": make_test_pod(api_server, new_test(over)),
+        "running": node.start(make_test_pod(api_server, new_test(over))),
+        "under way": node.finish(node.start(make_test_pod(api_server, new_test(under_way)))),
+        "foreign": node.finish(node.start(make_test_pod(api_server, str(uuid4())))),
+    }
+    for pod in pods.values():
+        make_old(api_server, pod, hours=2)
+    pods["young"] = node.finish(node.start(make_test_pod(api_server, new_test(over))))
+    return {pod["metadata"]["name"]: what for what, pod in pods.items()}
+
+
+def new_test(state):
+    """A connection test's row; its id."""
+    from airflow.models.connection_test import ConnectionTestRequest
+    from airflow.utils.session import create_session
+
+    with create_session(scoped=False) as own:
+        row = ConnectionTestRequest(connection_id="files", conn_type="fs", executor=None, queue=None)
+        row.state = state
+        own.add(row)
+        own.flush()
+        return str(row.id)
+
+
+def make_test_pod(api_server, test_id, *, done=False):
+    labels = {"airflow-workload-type": "connection-test", "connection-test-owner": "7"}
+    if done:
+        labels["airflow_executor_done"] = "True"
+    return api_server.store.create(
+        "pods",
+        "airflow",
+        {
+            "metadata": {
+                "name": f"connection-test-{test_id}",
+                "labels": labels,
+                "annotations": {"connection_test_id": test_id, "connection_id": "files"},
+            },
+            "spec": {"containers": [{"name": "base", "image": "airflow:3.3.2"}]},
+        },
+    )
+
+
+def test_gc_removes_what_connection_tests_have_left(airflow, api_server, left_tests):
+    dry = airflow("gc", "--dry-run", "-o", "json")
+    gone = {"finished", "kept", "failed", "never started", "foreign"}
+    assert {left_tests[row["name"]] for row in dry.json} == gone
+    assert api_server.count("DELETE") == 0
+    done = airflow("gc", "-o", "json")
+    assert "no connection test of this database" in done.err
+    assert {left_tests[row["name"]] for row in done.json if row["done"]} == gone - {"foreign"}
+    assert airflow("gc", "--yes").status == 0
+    assert kept(api_server, left_tests) == {"running", "under way", "young"}
+
+
+def test_gc_removes_the_secret_of_a_connection_test_without_a_pod(airflow, api_server, left_tests):
+    names = [*left_tests, f"connection-test-{new_test('success')}"]
+    for name in names:
+        secret = {"metadata": {"name": name, "labels": {"airflow-workload-type": "connection-test"}}}
+        make_old(api_server, api_server.store.create("secrets", "airflow", secret), hours=2)
+    done = airflow("gc", "-o", "json")
+    assert [row["name"] for row in done.json if row["kind"] == "secret"] == names[-1:]
+    assert len(api_server.secrets()) == len(left_tests)
+
+
 def test_gc_pages_and_asks_only_for_its_own(airflow, api_server, missed, monkeypatch):
     monkeypatch.setattr("airflow_kubernetes_callbacks.pod_client.LIST_PAGE_SIZE", 50)
     ended = missed(state="failed")
     for number in range(120):
         pod = api_server.node.fail(make_pod(api_server, ended, number + 1), "Evicted", "")
         make_old(api_server, pod, hours=1)
+    for _ in range(70):
+        make_old(api_server, make_test_pod(api_server, new_test("success")), hours=1)
     api_server.store.create(
         "pods", "airflow", {"metadata": {"name": "task-pod", "labels": {}}, "spec": {"containers": []}}
     )
     assert airflow("gc").status == 0
     assert [pod["metadata"]["name"] for pod in api_server.pods()] == ["task-pod"]
-    assert all(
-        "airflow-workload-type=callback" in request.query["labelSelector"]
-        for request in api_server.made("LIST")
-    )
+    lists = api_server.made("LIST")
+    assert {request.query["labelSelector"] for request in lists} == {
+        "airflow-workload-type=callback",
+        "airflow-workload-type=connection-test",
+        "airflow-workload-type in (callback,connection-test)",
+    }
+    assert len(lists) == 3 + 2 + 1  # pages of pods, and one of Secrets
 
 
 def test_gc_with_nothing_to_do(airflow, api_server):

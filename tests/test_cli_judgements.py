@@ -72,6 +72,29 @@ def around(**changes):
 RUNNING_POD = pod("Running", [k8s.status(state=k8s.running())])
 ENDED_POD = pod("Succeeded", [k8s.status(state=k8s.terminated(0))])
 WAITING_POD = pod("Pending", [k8s.status(state=k8s.waiting("ImagePullBackOff", "no such image"))])
+UNSCHEDULABLE_POD = pod(
+    "Pending",
+    node=None,
+    conditions=[k8s.condition("PodScheduled", "False", "Unschedulable", "0/3 nodes are available")],
+)
+#: It waited for its node for nine minutes: the error is half a minute old.
+LATE_ERROR_POD = pod(
+    "Pending",
+    [k8s.status(state=k8s.waiting("ErrImagePull", "no such image"))],
+    conditions=[{**k8s.condition("PodScheduled", "True"), "lastTransitionTime": "2026-06-01T10:09:30Z"}],
+)
+ON_LOST_NODE = pod(
+    "Running",
+    [k8s.status(state=k8s.running())],
+    deletionTimestamp="2026-06-01T10:07:00Z",
+    deletionGracePeriodSeconds=30,
+)
+ENDING_POD = pod(
+    "Running",
+    [k8s.status(state=k8s.running())],
+    deletionTimestamp="2026-06-01T10:10:20Z",
+    deletionGracePeriodSeconds=30,
+)
 FRESH_POD = pod("Pending", creationTimestamp="2026-06-01T10:09:59Z")
 
 
@@ -151,6 +174,19 @@ def test_age_that_is_written_can_be_read_and_is_not_too_long(seconds):
         pytest.param(record("running"), ENDED_POD, {}, "not recorded", id="ended-unrecorded"),
         pytest.param(record("queued"), FRESH_POD, {}, None, id="fresh-pod"),
         pytest.param(record("queued"), WAITING_POD, {}, "no such image", id="pod-does-not-start"),
+        pytest.param(
+            record("queued"), UNSCHEDULABLE_POD, {"pending_timeout": 900}, None, id="no-room-is-no-error"
+        ),
+        pytest.param(record("queued"), UNSCHEDULABLE_POD, {}, "0/3 nodes", id="no-room-for-too-long"),
+        pytest.param(
+            record("queued"),
+            LATE_ERROR_POD,
+            {"pending_timeout": 900},
+            None,
+            id="error-is-young-in-an-old-pod",
+        ),
+        pytest.param(record("running"), ENDING_POD, {}, None, id="in-its-grace-period"),
+        pytest.param(record("running"), ON_LOST_NODE, {}, "gone 3m00s ago: its node is lost", id="node-lost"),
         pytest.param(
             record("running"), RUNNING_POD, {"schedulers": frozenset({"9"})}, "job 7", id="owner-gone"
         ),

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The width of the column.
 MAX_MESSAGE = 2000
+#: Ids asked for at once: a database limits the parameters of a query.
+_CHUNK = 500
 
 
 class ConnectionTestStore:
@@ -30,12 +32,14 @@ class ConnectionTestStore:
         from airflow.models.connection_test import ACTIVE_STATES, ConnectionTestRequest
 
         found = dict.fromkeys(test_ids, Progress.ABSENT)
-        query = select(ConnectionTestRequest.id, ConnectionTestRequest.state).where(
-            ConnectionTestRequest.id.in_([UUID(test_id) for test_id in found])
-        )
+        ids = [UUID(test_id) for test_id in found]
         with create_session(scoped=False) as session:
-            for row_id, state in session.execute(query):
-                found[str(row_id)] = Progress.ACTIVE if state in ACTIVE_STATES else Progress.SETTLED
+            for start in range(0, len(ids), _CHUNK):
+                query = select(ConnectionTestRequest.id, ConnectionTestRequest.state).where(
+                    ConnectionTestRequest.id.in_(ids[start : start + _CHUNK])
+                )
+                for row_id, state in session.execute(query):
+                    found[str(row_id)] = Progress.ACTIVE if state in ACTIVE_STATES else Progress.SETTLED
         return found
 
     def fail(self, test_id: str, reason: str) -> bool:

@@ -67,6 +67,7 @@ RESERVED_KEYS = frozenset(
 
 CALLBACK_WORKLOAD = "callback"
 CONNECTION_TEST_WORKLOAD = "connection-test"
+CONNECTION_TEST_POD_PREFIX = "connection-test-"
 
 BASE_CONTAINER = "base"
 RESULT_FINALIZER = "airflow-kubernetes-callbacks/result"
@@ -87,7 +88,7 @@ def pod_name(callback_id: str, attempt: int) -> str:
 
 def connection_test_pod_name(test_id: str) -> str:
     """Return the name of the pod, and of the Secret, of a connection test: it is run once."""
-    return f"connection-test-{test_id}"
+    return f"{CONNECTION_TEST_POD_PREFIX}{test_id}"
 
 
 def label_value(value: str) -> str:

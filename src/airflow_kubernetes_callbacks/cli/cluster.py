@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
-from airflow_kubernetes_callbacks.cli.model import PodFacts, pod_facts
+from airflow_kubernetes_callbacks.cli.model import PodFacts, connection_test_pod_facts, pod_facts
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
     CALLBACK_ID_LABEL,
     CALLBACK_WORKLOAD,
+    CONNECTION_TEST_POD_PREFIX,
+    CONNECTION_TEST_WORKLOAD,
     WORKLOAD_TYPE_LABEL,
 )
 from airflow_kubernetes_callbacks.pod_client import LIST_PAGE_SIZE, PodClient
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.outcome import PodView
 
 _METADATA_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
-_OURS = f"{WORKLOAD_TYPE_LABEL}={CALLBACK_WORKLOAD}"
+_CALLBACKS = f"{WORKLOAD_TYPE_LABEL}={CALLBACK_WORKLOAD}"
+_CONNECTION_TESTS = f"{WORKLOAD_TYPE_LABEL}={CONNECTION_TEST_WORKLOAD}"
+_BOTH = f"{WORKLOAD_TYPE_LABEL} in ({CALLBACK_WORKLOAD},{CONNECTION_TEST_WORKLOAD})"
 #: Tries of a list whose pages expire (410) while they are read.
 _LIST_TRIES = 3
 #: Seconds between two bytes of a log that is followed, before the connection counts as dead.
@@ -38,8 +42,10 @@ class SecretFacts(NamedTuple):
     namespace: str
     name: str
     uid: str
-    callback_id: str
+    #: The id of the callback, or of the connection test, whose workload it holds.
+    owner_id: str
     created_at: str
+    of_connection_test: bool = False
 
 
 class Clocks(NamedTuple):
@@ -54,13 +60,22 @@ class Cluster(PodClient):
 
     def pods(self, callback_ids: Sequence[str] = ()) -> list[PodFacts]:
         """Return the callback pods in the executor's namespaces, of these callbacks or of all."""
-        selector = _OURS
+        selector = _CALLBACKS
         if callback_ids:
             selector += f",{CALLBACK_ID_LABEL} in ({','.join(sorted(callback_ids))})"
+        return self._facts(selector, pod_facts)
+
+    def connection_test_pods(self) -> list[PodFacts]:
+        """Return the pods of connection tests in the executor's namespaces."""
+        return self._facts(_CONNECTION_TESTS, connection_test_pod_facts)
+
+    def _facts(
+        self, selector: str, facts_of: Callable[[Mapping[str, Any]], PodFacts | None]
+    ) -> list[PodFacts]:
         found: dict[str, PodFacts] = {}
         for namespace in self.namespaces if self.namespaces is not None else (None,):
             for item in self._all_pages(partial(self._pod_page, namespace, selector)):
-                if (pod := pod_facts(item)) is not None:
+                if (pod := facts_of(item)) is not None:
                     found[pod.view.uid] = pod
         return list(found.values())
 
@@ -86,27 +101,16 @@ class Cluster(PodClient):
 
     def secrets(self) -> list[SecretFacts]:
         """Return the payload Secrets; only their metadata is asked for."""
-        found = []
+        found: list[SecretFacts] = []
         for namespace in self.namespaces if self.namespaces is not None else (None,):
             path = f"/api/v1/namespaces/{namespace}/secrets" if namespace else "/api/v1/secrets"
-            for item in self._all_pages(partial(self._metadata_page, path)):
-                metadata = item.get("metadata") or {}
-                callback_id = _uuid((metadata.get("labels") or {}).get(CALLBACK_ID_LABEL))
-                if callback_id is not None:
-                    found.append(
-                        SecretFacts(
-                            str(metadata.get("namespace")),
-                            str(metadata.get("name")),
-                            str(metadata.get("uid")),
-                            callback_id,
-                            str(metadata.get("creationTimestamp") or ""),
-                        )
-                    )
+            secrets = map(_secret_facts, self._all_pages(partial(self._metadata_page, path)))
+            found.extend(secret for secret in secrets if secret is not None)
         return found
 
     def _metadata_page(self, path: str, token: str | None) -> dict[str, Any]:
         query = [
-            ("labelSelector", _OURS),
+            ("labelSelector", _BOTH),
             ("limit", LIST_PAGE_SIZE),
             *([("continue", token)] if token else []),
         ]
@@ -244,6 +248,26 @@ def _document(response: Any) -> dict[str, Any]:
     finally:
         response.release_conn()
     return document if isinstance(document, dict) else {}
+
+
+def _secret_facts(document: Mapping[str, Any]) -> SecretFacts | None:
+    """Return the facts of a payload Secret, or None where it does not say whose workload it holds."""
+    metadata = document.get("metadata") or {}
+    labels, name = metadata.get("labels") or {}, str(metadata.get("name"))
+    of_connection_test = labels.get(WORKLOAD_TYPE_LABEL) == CONNECTION_TEST_WORKLOAD
+    owner_id = _uuid(
+        name.removeprefix(CONNECTION_TEST_POD_PREFIX) if of_connection_test else labels.get(CALLBACK_ID_LABEL)
+    )
+    if owner_id is None:
+        return None
+    return SecretFacts(
+        str(metadata.get("namespace")),
+        name,
+        str(metadata.get("uid")),
+        owner_id,
+        str(metadata.get("creationTimestamp") or ""),
+        of_connection_test,
+    )
 
 
 def _uuid(value: Any) -> str | None:

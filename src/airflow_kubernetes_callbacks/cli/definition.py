@@ -175,10 +175,10 @@ COMMANDS = (
     ),
     ActionCommand(
         name="gc",
-        help="Remove pods and Secrets that no callback needs any more",
+        help="Remove pods and Secrets that no callback or connection test needs any more",
         description=(
-            "Removes pods of this package that do not run and whose callback has ended or is in this database no "
-            "more, and payload Secrets without a pod. Pods that the deployment keeps on purpose "
+            "Removes pods of this package that do not run and whose callback or connection test has ended or is in "
+            "this database no more, and payload Secrets without a pod. Pods that the deployment keeps on purpose "
             "(delete_worker_pods = False) count as leftovers too." + _STATUSES
         ),
         func=_command("gc_command.collect_garbage"),

@@ -132,6 +132,7 @@ class Deployment:
             reconcile_interval=settings.reconcile_interval,
             pending_timeout=settings.pending_timeout,
             start_error_grace=settings.start_error_grace,
+            node_lost_timeout=settings.node_lost_timeout,
             execution_timeout=conf.getfloat("callbacks", "callback_execution_timeout", fallback=0.0),
         )
 

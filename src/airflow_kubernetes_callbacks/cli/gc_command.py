@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.durations import parse_age
-from airflow_kubernetes_callbacks.cli.interventions import Leftover, leftovers
+from airflow_kubernetes_callbacks.cli.interventions import Known, Leftover, leftovers
 from airflow_kubernetes_callbacks.cli.model import PodFacts
 from airflow_kubernetes_callbacks.cli.output import (
     CommandError,
@@ -20,9 +20,11 @@ from airflow_kubernetes_callbacks.cli.output import (
     say,
 )
 from airflow_kubernetes_callbacks.cli.retry_command import confirmed
+from airflow_kubernetes_callbacks.connection_test_store import ConnectionTestStore
 
 if TYPE_CHECKING:
     from argparse import Namespace
+    from collections.abc import Iterable
 
     from airflow_kubernetes_callbacks.cli.cluster import Cluster, SecretFacts
 
@@ -40,21 +42,14 @@ def collect_garbage(args: Namespace) -> Status:
     complete = True
     for own in deployment.own:
         try:
-            pods = own.cluster.pods()
+            pods = [*own.cluster.pods(), *own.cluster.connection_test_pods()]
         except Exception as error:  # noqa: BLE001
             fail(f"{own.title}: pods cannot be listed: {classify(error).message}")
             complete = False
             continue
         secrets = _secrets(own.cluster)
-        ids = {pod.view.callback_id for pod in pods} | {secret.callback_id for secret in secrets}
-        found = leftovers(
-            pods,
-            secrets,
-            deployment.rows.known(sorted(ids)),
-            now=time.time(),
-            older_than=older_than,
-            listed_pods={(pod.view.namespace, pod.view.name) for pod in pods},
-        )
+        known = _known(deployment, pods, secrets)
+        found = leftovers(pods, secrets, known, now=time.time(), older_than=older_than)
         skip_foreign = (
             not args.dry_run and any(item.foreign for item in found) and not _claimed(found, args.yes)
         )
@@ -66,6 +61,15 @@ def collect_garbage(args: Namespace) -> Status:
     if not complete:
         return Status.INCOMPLETE
     return Status.FAILED if any(row["done"] is False for row in rows.values()) else Status.OK
+
+
+def _known(deployment: Deployment, pods: Iterable[PodFacts], secrets: Iterable[SecretFacts]) -> Known:
+    """Ask this database about everything whose pod or Secret is there."""
+    owners = {(pod.view.callback_id, pod.of_connection_test) for pod in pods}
+    owners |= {(secret.owner_id, secret.of_connection_test) for secret in secrets}
+    callbacks = sorted(owner_id for owner_id, of_connection_test in owners if not of_connection_test)
+    tests = sorted(owner_id for owner_id, of_connection_test in owners if of_connection_test)
+    return Known(deployment.rows.known(callbacks), ConnectionTestStore().progress(tests) if tests else {})
 
 
 def _secrets(cluster: Cluster) -> list[SecretFacts]:
@@ -85,8 +89,8 @@ def _secrets(cluster: Cluster) -> list[SecretFacts]:
 def _claimed(found: list[Leftover], yes: bool) -> bool:
     count = sum(item.foreign for item in found)
     say(
-        f"{count} of these belong to no callback of this database. If another Airflow uses the same namespace, they "
-        "may be its own."
+        f"{count} of these belong to no callback and no connection test of this database. If another Airflow uses "
+        "the same namespace, they may be its own."
     )
     return confirmed("Remove them too?", yes=yes)
 

@@ -14,10 +14,11 @@ from airflow_kubernetes_callbacks.cli.model import (
     CallbackRecord,
     PodFacts,
 )
+from airflow_kubernetes_callbacks.connection_test import Progress
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_kubernetes_callbacks.cli.cluster import SecretFacts
 
@@ -71,7 +72,7 @@ class Leftover:
     namespace: str
     name: str
     why: str
-    #: This database has no such callback: another Airflow in the namespace may.
+    #: This database has no such callback or connection test: another Airflow in the namespace may.
     foreign: bool
     target: PodFacts | SecretFacts
 
@@ -146,54 +147,65 @@ def _may_have_run(record: CallbackRecord, pods: Sequence[PodFacts]) -> str | Non
     return "it may have begun: it may take effect a second time"
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What this database says of those whose pods and Secrets are there, by id."""
+
+    callbacks: Mapping[str, CallbackRecord]
+    connection_tests: Mapping[str, Progress]
+
+    def state_of(self, owner_id: str, *, of_connection_test: bool) -> _State:
+        """Return whether anything is still to come of it, and where it stands in words."""
+        if of_connection_test:
+            progress = self.connection_tests.get(owner_id, Progress.ABSENT)
+            if progress is Progress.ABSENT:
+                return _State("this database has no such connection test", foreign=True)
+            return _State("its connection test is over", over=progress is Progress.SETTLED)
+        record = self.callbacks.get(owner_id)
+        if record is None:
+            return _State("this database has no such callback", foreign=True)
+        return _State(f"its callback ended ({record.state})", over=record.terminal)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    text: str
+    over: bool = True
+    foreign: bool = False
+
+
 def leftovers(
-    pods: Iterable[PodFacts],
+    pods: Sequence[PodFacts],
     secrets: Iterable[SecretFacts],
-    records: Mapping[str, CallbackRecord],
+    known: Known,
     *,
     now: float,
     older_than: float,
-    listed_pods: Collection[tuple[str, str]],
 ) -> list[Leftover]:
-    """Return what ``gc`` removes: finished or waiting pods that no callback needs, Secrets without a pod.
+    """Return what ``gc`` removes: finished or waiting pods that nothing needs, Secrets without a pod.
 
-    :param records: the rows of this database, by the ids that the pods carry.
+    :param pods: every pod that exists, of callbacks and of connection tests.
     :param older_than: seconds; younger ones are the executor's own business.
-    :param listed_pods: namespace and name of every pod that exists.
     """
-    found = []
-    for pod in pods:
-        record = records.get(pod.view.callback_id)
-        why = _why_left_over(pod, record)
-        since = max(pod.view.created_at, pod.view.ended_at or 0.0)
-        if why is not None and now - since >= older_than:
-            found.append(
-                Leftover(
-                    "pod",
-                    pod.view.namespace,
-                    pod.view.name,
-                    f"{why}, {age_text(now - since)} ago",
-                    record is None,
-                    pod,
-                )
-            )
+    found = [left for pod in pods if (left := _left_pod(pod, known, now, older_than)) is not None]
+    there = {(pod.view.namespace, pod.view.name) for pod in pods}
     for secret in secrets:
         created = epoch_seconds(secret.created_at)
-        if (secret.namespace, secret.name) in listed_pods or created is None or now - created < older_than:
+        if (secret.namespace, secret.name) in there or created is None or now - created < older_than:
             continue
-        record = records.get(secret.callback_id)
-        found.append(
-            Leftover("secret", secret.namespace, secret.name, "its pod is gone", record is None, secret)
-        )
+        foreign = known.state_of(secret.owner_id, of_connection_test=secret.of_connection_test).foreign
+        found.append(Leftover("secret", secret.namespace, secret.name, "its pod is gone", foreign, secret))
     return found
 
 
-def _why_left_over(pod: PodFacts, record: CallbackRecord | None) -> str | None:
+def _left_pod(pod: PodFacts, known: Known, now: float, older_than: float) -> Leftover | None:
     view = pod.view
     if view.outcome is CallbackOutcome.RUNNING or (view.deleting and not view.finalizer):
         return None  # one that is deleted goes by itself, unless our finalizer keeps it
-    if record is not None and not record.terminal:
+    state = known.state_of(view.callback_id, of_connection_test=pod.of_connection_test)
+    since = max(view.created_at, view.ended_at or 0.0)
+    if not state.over or now - since < older_than:
         return None
-    state = "this database has no such callback" if record is None else f"its callback ended ({record.state})"
     what = "finished" if view.outcome.terminal else "created and never started"
-    return f"{state}; {what}"
+    why = f"{state.text}; {what}, {age_text(now - since)} ago"
+    return Leftover("pod", view.namespace, view.name, why, state.foreign, pod)

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks import pod_status
-from airflow_kubernetes_callbacks.identity import DONE_LABEL
+from airflow_kubernetes_callbacks.identity import (
+    CONNECTION_TEST_WORKLOAD,
+    DONE_LABEL,
+    WORKLOAD_TYPE_LABEL,
+    callback_id_of,
+    connection_test_id_of,
+)
 from airflow_kubernetes_callbacks.outcome import PodView, pod_view
 from airflow_kubernetes_callbacks.redact import mask_secrets
 
@@ -105,13 +111,24 @@ class PodFacts:
         return self.labels.get(DONE_LABEL) == "True"
 
     @property
+    def of_connection_test(self) -> bool:
+        """It runs a connection test; the view's ``callback_id`` is then the test's id."""
+        return self.labels.get(WORKLOAD_TYPE_LABEL) == CONNECTION_TEST_WORKLOAD
+
+    @property
     def labels(self) -> Mapping[str, Any]:
         return pod_status.mapping(pod_status.mapping(self.document, "metadata"), "labels")
 
 
 def pod_facts(document: Mapping[str, Any]) -> PodFacts | None:
-    """Return the facts of a pod, or None if it is no callback's."""
-    view = pod_view(document)
+    """Return the facts of a callback's pod, or None if it is none."""
+    view = pod_view(document, id_of=callback_id_of)
+    return PodFacts(view, document) if view is not None else None
+
+
+def connection_test_pod_facts(document: Mapping[str, Any]) -> PodFacts | None:
+    """Return the facts of a connection test's pod, or None if it is none."""
+    view = pod_view(document, id_of=connection_test_id_of)
     return PodFacts(view, document) if view is not None else None
 
 

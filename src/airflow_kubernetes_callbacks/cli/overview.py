@@ -17,10 +17,13 @@ from airflow_kubernetes_callbacks.cli.model import (
     current_pod,
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.reconcile import START_ERRORS
 from airflow_kubernetes_callbacks.redact import presentable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from airflow_kubernetes_callbacks.outcome import PodView
 
 #: Seconds within which a live scheduler takes up what waits for it, whatever else it does.
 _SCHEDULER_TURN = 60.0
@@ -41,6 +44,7 @@ class Surroundings:
     reconcile_interval: float = 30.0
     pending_timeout: float = 300.0
     start_error_grace: float = 60.0
+    node_lost_timeout: float = 300.0
     #: ``[callbacks] callback_execution_timeout``; 0 is none.
     execution_timeout: float = 0.0
 
@@ -123,15 +127,22 @@ def _why_pod_stuck(record: CallbackRecord, pod: PodFacts, around: Surroundings) 
         seen_since = max(view.created_at, view.started_at or 0.0, view.ended_at or 0.0)
         if around.now - seen_since > around.settled_after:
             return f"its scheduler (job {view.owner}) is gone and no other has adopted its pod"
+    has_result = view.outcome in (CallbackOutcome.SUCCEEDED, CallbackOutcome.FAILED)
+    if view.deleting and view.delete_by is not None and not has_result:
+        over = around.now - view.delete_by
+        if over <= around.reconcile_interval:
+            return None
+        return (
+            f"its pod was to be gone {age_text(over)} ago: its node is lost, or a finalizer holds it; after "
+            f"{age_text(around.node_lost_timeout)} the callback fails"
+        )
     if view.outcome.terminal:
         since = view.ended_at or view.created_at
         if around.now - since > around.settled_after:
             return "its pod has ended and the result is not recorded"
         return None
     if view.outcome is CallbackOutcome.PENDING:
-        limit = around.start_error_grace if view.waiting_reason not in (None, "Unschedulable") else None
-        limit = min(limit if limit is not None else around.pending_timeout, around.pending_timeout)
-        if around.now - view.created_at > limit:
+        if around.now > _given_up_at(view, around):
             return f"its pod does not start: {view.reason or 'Kubernetes gives no reason'}"
         return None
     if around.execution_timeout and view.started_at is not None:
@@ -141,6 +152,15 @@ def _why_pod_stuck(record: CallbackRecord, pod: PodFacts, around: Surroundings) 
     if record.state == QUEUED and view.started_at and around.now - view.started_at > around.settled_after:
         return "its pod runs and the row still says queued"
     return None
+
+
+def _given_up_at(view: PodView, around: Surroundings) -> float:
+    """Return until when (epoch seconds) the executor lets this pod wait for its container."""
+    waits_until = view.created_at + around.pending_timeout
+    if view.waiting_reason in START_ERRORS:
+        in_error_since = max(view.created_at, view.startable_at)
+        waits_until = min(waits_until, in_error_since + around.start_error_grace)
+    return waits_until
 
 
 def as_row(line: Overview) -> dict[str, Any]:
