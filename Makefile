@@ -41,8 +41,8 @@ demo: $(VENV)/.ready ## Missed deadlines become pods, on a cluster made for it (
 	$(VENV)/bin/python -m kubernetes_tests.demo $(if $(KEEP),--keep) $(ARGS)
 
 ##@ Test
-.PHONY: test quick unit unit-newer-python compat test-local test-slow test-kind
-test: ## Everything but kind: unit and contract tests, compatibility, the local cluster
+.PHONY: test quick unit unit-newer-python compat test-local test-slow test-kind monitoring-tools
+test: monitoring-tools ## Everything but kind: unit and contract tests, compatibility, the local cluster
 	for airflow in $(AIRFLOWS); do $(MAKE) unit AIRFLOW=$$airflow; done
 	$(MAKE) unit-newer-python
 	for airflow in $(COMPAT_AIRFLOWS); do $(MAKE) compat AIRFLOW=$$airflow; done
@@ -81,6 +81,9 @@ test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the cr
 test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMAGE: images to start from)
 	@echo "== Kubernetes tests on kind, Airflow $(AIRFLOW)"
 	$(PYTEST) $(KIND_TESTS) --cluster kind -m "not slow" $(RERUNS) $(ARGS)
+
+monitoring-tools: ## promtool and a statsd exporter, for the tests of alert rules and dashboard
+	@dev/monitoring-tools $(CACHE)/monitoring $(PYTHON)
 
 ##@ Check
 .PHONY: lint format types imports news docs wheel check

@@ -1,9 +1,18 @@
-"""Dashboard, alert rules and the page on metrics name only metrics that there are."""
+"""Dashboard and alert rules: what they name is there, and promtool and a real statsd exporter agree with them."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -11,9 +20,13 @@ import yaml
 
 from airflow_kubernetes_callbacks.metrics import METRICS, PREFIX
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+RULES_FILE = DOCS / "monitoring/prometheus-rules.yaml"
+RULE_TESTS_FILE = ROOT / "tests/monitoring/alert_rules_test.yaml"
 DASHBOARD = json.loads((DOCS / "monitoring/grafana-dashboard.json").read_text(encoding="utf-8"))
-RULES = yaml.safe_load((DOCS / "monitoring/prometheus-rules.yaml").read_text(encoding="utf-8"))
+RULES = yaml.safe_load(RULES_FILE.read_text(encoding="utf-8"))
+RULE_TESTS = yaml.safe_load(RULE_TESTS_FILE.read_text(encoding="utf-8"))["tests"]
 
 ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
 TARGETS = [(panel, target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
@@ -25,7 +38,9 @@ EXPRESSIONS = [
     ],
 ]
 FUNCTIONS = {"absent", "increase", "max", "min_over_time", "rate", "sum", "vector", "on"}
-KEYWORDS = {"or", "unless", "offset", "quantile"}
+KEYWORDS = {"and", "or", "unless", "offset", "quantile"}
+#: Of core's metrics these are looked at.
+CORE = ("deadline_alerts.deadline_missed", "scheduler_heartbeat")
 
 
 def prometheus_names(name, kind):
@@ -42,10 +57,9 @@ def known():
     """Our metrics and those of this Airflow's core."""
     from airflow._shared.observability.metrics.metrics_registry import MetricsRegistry
 
-    core = {"deadline_alerts.deadline_missed", "scheduler_heartbeat"}
-    for name in core:
+    for name in CORE:
         assert MetricsRegistry().get(name=name) is not None, f"core has no metric {name} any more"
-    return OWN | {exported for name in core for exported in prometheus_names(name, "counter")}
+    return OWN | {exported for name in CORE for exported in prometheus_names(name, "counter")}
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)
@@ -120,3 +134,144 @@ def test_page_lists_every_metric_as_it_is():
         for metric in METRICS
     ]
     assert PREFIX in page
+
+
+# promtool and the exporter ----------------------------------------------------------------------------
+
+
+def tool(name):
+    """Return a program of 'make monitoring-tools'. In CI it has to be there."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    own = cache / "airflow-kubernetes-callbacks/monitoring"
+    found = shutil.which(name, path=os.pathsep.join([str(own), os.environ.get("PATH", "")]))
+    if found is None and os.environ.get("CI"):
+        pytest.fail(f"there is no {name}: 'make monitoring-tools' should have made it")
+    if found is None:
+        pytest.skip(f"there is no {name}; 'make monitoring-tools' gets it")
+    return found
+
+
+def promtool(*arguments):
+    done = subprocess.run(
+        [tool("promtool"), *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_prometheus_takes_the_rules():
+    assert f"SUCCESS: {len(ALERTS)} rules found" in promtool("check", "rules", str(RULES_FILE))
+
+
+def test_alerts_come_when_they_should_and_not_otherwise():
+    assert "SUCCESS" in promtool("test", "rules", str(RULE_TESTS_FILE))
+
+
+@pytest.mark.parametrize("alert", [rule["alert"] for rule in ALERTS])
+def test_alert_has_a_case_that_raises_it_and_one_that_does_not(alert):
+    cases = [case for test in RULE_TESTS for case in test["alert_rule_test"] if case["alertname"] == alert]
+    assert {bool(case.get("exp_alerts")) for case in cases} == {True, False}
+
+
+def test_prometheus_takes_the_expressions_of_the_dashboard(tmp_path):
+    given = {"$__range": "1h", "$__rate_interval": "5m"}
+    expressions = [target["expr"] for _, target in TARGETS]
+    for name, value in given.items():
+        expressions = [expression.replace(name, value) for expression in expressions]
+    rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions)]
+    path = tmp_path / "dashboard.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    assert f"SUCCESS: {len(rules)} rules found" in promtool("check", "rules", str(path))
+
+
+#: Sends each metric once, as the executor and the scheduler do, through Airflow's own client.
+SENDER = """
+import json, sys
+from datetime import timedelta
+from airflow.observability.stats import Stats
+from airflow_kubernetes_callbacks import KubernetesExecutor
+
+KubernetesExecutor()  # sets up the backend, as the scheduler's does
+for name, kind, tags in json.loads(sys.argv[1]):
+    if kind == "gauge":
+        Stats.gauge(name, 3, tags=tags)
+    elif kind == "timer":
+        Stats.timing(name, timedelta(seconds=7), tags=tags)
+    else:
+        Stats.incr(name, tags=tags)
+"""
+
+
+def free_port(kind):
+    with socket.socket(socket.AF_INET, kind) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@contextlib.contextmanager
+def statsd_exporter():
+    """Run Prometheus' own exporter; yield its UDP port and the address of what it exports."""
+    statsd, web = free_port(socket.SOCK_DGRAM), free_port(socket.SOCK_STREAM)
+    command = [
+        tool("statsd_exporter"),
+        f"--statsd.listen-udp=127.0.0.1:{statsd}",
+        "--statsd.listen-tcp=",
+        f"--web.listen-address=127.0.0.1:{web}",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield statsd, f"http://127.0.0.1:{web}/metrics"
+        finally:
+            process.terminate()
+
+
+def scraped(url):
+    """Return what the exporter has of Airflow: value by name, and type by name."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            text = answer.read().decode()
+    except urllib.error.URLError:
+        return {}, {}
+    values = re.findall(r"^(airflow_\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE)
+    types = re.findall(r"^# TYPE (airflow_\w+) (\w+)$", text, re.MULTILINE)
+    return {name: float(value) for name, value in values}, dict(types)
+
+
+def test_exporter_makes_the_names_that_rules_and_dashboard_use():
+    sent = [(metric.name, metric.type, dict.fromkeys(metric.tags, "x")) for metric in METRICS]
+    sent += [(name, "counter", {}) for name in CORE]
+    with statsd_exporter() as (port, url):
+        end = time.monotonic() + 30
+        while not (values := scraped(url))[1] and time.monotonic() < end:
+            # Once it exports anything of Airflow's it listens; UDP does not tell.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.sendto(b"airflow.probe:1|c", ("127.0.0.1", port))
+            time.sleep(0.1)
+        environment = {
+            **os.environ,
+            "AIRFLOW__METRICS__STATSD_ON": "True",
+            "AIRFLOW__METRICS__STATSD_HOST": "127.0.0.1",
+            "AIRFLOW__METRICS__STATSD_PORT": str(port),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", SENDER, json.dumps(sent)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        last = next(iter(prometheus_names(sent[-1][0], "counter")))
+        while last not in (values := scraped(url))[0] and time.monotonic() < end:
+            time.sleep(0.1)
+    found, types = values
+    expected = {exported for name, kind, _ in sent for exported in prometheus_names(name, kind)}
+    assert expected <= found.keys()
+    for name, kind, _ in sent:
+        (base, *_) = sorted(prometheus_names(name, kind), key=len)
+        assert types[base] == {"timer": "summary"}.get(kind, kind)
+        if kind == "timer":  # milliseconds on the wire, seconds in Prometheus
+            assert (found[f"{base}_count"], found[f"{base}_sum"]) == (1, 7)
+        else:
+            assert found[base] == (3 if kind == "gauge" else 1)
