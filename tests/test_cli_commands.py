@@ -658,12 +658,15 @@ def test_launches_after_a_retry_are_counted_anew(airflow, api_server, new_callba
 @pytest.mark.parametrize(
     ("output", "asks"),
     [
-        pytest.param("could not start: FailedScheduling: no room", False, id="never-began"),
+        pytest.param("Could not start: FailedScheduling: no room", False, id="never-began"),
+        pytest.param("Pod x was deleted. (launched 4 times; the callback never began)", False, id="given-up"),
         pytest.param("Cancelled by somebody.", False, id="cancelled-while-waiting"),
         pytest.param(
             "Cancelled by somebody. The callback was running and may have taken effect.", True, id="cancelled"
         ),
-        pytest.param("ran and failed: ValueError: no", True, id="ran"),
+        pytest.param("Ran and failed: ValueError: no", True, id="ran"),
+        pytest.param("Ran and failed: OSError: the pager could not start", True, id="ran-and-says-so"),
+        pytest.param("Ran and failed: OSError: the pager never began", True, id="ran-and-says-that"),
         pytest.param(None, True, id="not-known"),
     ],
 )

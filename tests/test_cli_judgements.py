@@ -231,10 +231,33 @@ def test_pod_that_began_tells_the_state_and_one_that_came_twice_counts_once():
 
 
 def test_cancellation_ends_only_pods_that_live():
-    decision = cancellation(record(), (RUNNING_POD, ENDED_POD), by="me", reason=None)
+    decision = cancellation(record(), (RUNNING_POD, ENDED_POD), pods_known=True, by="me", reason=None)
     assert not isinstance(decision, Refusal)
     assert decision.pods == (RUNNING_POD,)
     assert decision.output == "Cancelled by me. The callback was running and may have taken effect."
+
+
+@pytest.mark.parametrize(
+    ("state", "pods", "pods_known", "words"),
+    [
+        pytest.param("pending", (), True, "", id="not-handed-out"),
+        pytest.param("pending", (), False, "", id="not-handed-out-and-no-cluster"),
+        pytest.param("queued", (), True, "", id="no-pod"),
+        pytest.param("queued", (WAITING_POD,), True, "", id="pod-waits"),
+        pytest.param("queued", (), False, "Whether it had a pod is not known", id="no-cluster"),
+        pytest.param("queued", (RUNNING_POD,), True, "was running", id="runs-unrecorded"),
+        pytest.param("queued", (ENDED_POD,), True, "had run", id="ended-unrecorded"),
+        pytest.param("running", (), True, "was running", id="pod-is-gone"),
+        pytest.param("running", (), False, "was running", id="running-and-no-cluster"),
+    ],
+)
+def test_cancellation_says_what_may_have_taken_effect_and_a_retry_then_warns(state, pods, pods_known, words):
+    decision = cancellation(record(state), pods, pods_known=pods_known, by="me", reason="false alarm")
+    assert decision.output.startswith("Cancelled by me: false alarm.")
+    assert words in decision.output
+    assert ("may have taken effect" in decision.output) is bool(words)
+    again = retry(record("failed", output=decision.output), (), pods_known=True, force=False)
+    assert bool(again.warning) is bool(words)
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ METRICS: tuple[Metric, ...] = (
             FailureKind.UNSTARTED: "its container never began",
             FailureKind.LOST: "its pod is gone and nobody saw how it ended",
             FailureKind.REFUSED: "its pod could not be created",
-            FailureKind.CANCELLED: "a person, or the end of its Dag run, ended it",
+            FailureKind.CANCELLED: "a person cancelled it, and Airflow wrote over that once",
         }.items()
     ),
     Metric(PREFIX + "retries", "counter", (), "Pods that were created after an earlier one did not start."),

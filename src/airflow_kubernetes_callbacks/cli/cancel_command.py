@@ -36,7 +36,8 @@ def cancel_callbacks(args: Namespace) -> Status:
     by = getuser()
     rows, all_done = [], True
     for record in records:
-        decision = cancellation(record, found.pods.get(record.id, ()), by=by, reason=args.reason)
+        pods = found.pods.get(record.id, ())
+        decision = cancellation(record, pods, pods_known=found.complete, by=by, reason=args.reason)
         if isinstance(decision, Refusal):
             done, text = False, decision.why
         elif args.dry_run:

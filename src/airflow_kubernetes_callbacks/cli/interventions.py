@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from airflow_kubernetes_callbacks.cli.durations import age_text
 from airflow_kubernetes_callbacks.cli.model import (
     FAILED,
+    QUEUED,
     RUNNING,
     SCHEDULED,
     SUCCESS,
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from airflow_kubernetes_callbacks.cli.cluster import SecretFacts
+
+
+_CANCELLED = "Cancelled by"
+_MAY_HAVE_WORKED = "may have taken effect"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +84,12 @@ class Leftover:
 
 
 def cancellation(
-    record: CallbackRecord, pods: Iterable[PodFacts], *, by: str, reason: str | None
+    record: CallbackRecord, pods: Iterable[PodFacts], *, pods_known: bool, by: str, reason: str | None
 ) -> Cancellation | Refusal:
-    """Return what cancelling this callback means."""
+    """Return what cancelling this callback means.
+
+    :param pods_known: *pods* are all there are; without that one may run unseen.
+    """
     if record.terminal:
         return Refusal(f"it has ended: {record.state}")
     if record.state == SCHEDULED:
@@ -89,11 +98,23 @@ def cancellation(
         )
     if not record.active:
         return Refusal(f"its state is {record.state or 'not set'}")
-    output = f"Cancelled by {by}" + (f": {reason.strip().rstrip('.')}." if reason else ".")
+    pods = tuple(pods)
     live = tuple(pod for pod in pods if not pod.view.outcome.terminal and not pod.view.deleting)
-    if any(pod.view.outcome is CallbackOutcome.RUNNING for pod in live):
-        output += " The callback was running and may have taken effect."
+    output = f"{_CANCELLED} {by}" + (f": {reason.strip().rstrip('.')}." if reason else ".")
+    if begun := _begun(record, pods, pods_known):
+        output += f" {begun} {_MAY_HAVE_WORKED}."
     return Cancellation(output, live)
+
+
+def _begun(record: CallbackRecord, pods: Sequence[PodFacts], pods_known: bool) -> str | None:
+    """Return the beginning of a sentence on a callback that may have begun; None where it has not."""
+    if record.state == RUNNING or any(pod.view.outcome is CallbackOutcome.RUNNING for pod in pods):
+        return "The callback was running and"
+    if any(pod.view.started_at is not None for pod in pods):
+        return "The callback had run and"
+    if record.state == QUEUED and not pods_known:
+        return "Whether it had a pod is not known: it"
+    return None
 
 
 def retry(
@@ -129,7 +150,8 @@ def _lives(pod: PodFacts) -> bool:
     return pod.view.outcome in (CallbackOutcome.RUNNING, CallbackOutcome.PENDING)
 
 
-_NEVER_BEGAN = ("could not start", "never began", "was not executed")
+#: What the executor says of a callback that never began, at the beginning or at the end.
+_NEVER_BEGAN = re.compile(r"\Acould not start\b|\bthe callback never began\)\Z", re.IGNORECASE)
 
 
 def _may_have_run(record: CallbackRecord, pods: Sequence[PodFacts]) -> str | None:
@@ -137,10 +159,10 @@ def _may_have_run(record: CallbackRecord, pods: Sequence[PodFacts]) -> str | Non
         return "it succeeded: a second run is a second alert"
     if any(pod.view.started_at is not None for pod in pods):
         return "it began and did not end well: it may have taken effect"
-    output = (record.output or "").lower()
-    if record.state == FAILED and any(words in output for words in _NEVER_BEGAN):
+    output = record.output or ""
+    if record.state == FAILED and _NEVER_BEGAN.search(output):
         return None
-    if record.state == FAILED and output.startswith("cancelled") and "may have taken effect" not in output:
+    if record.state == FAILED and output.startswith(_CANCELLED) and _MAY_HAVE_WORKED not in output:
         return None
     if record.state == RUNNING:
         return "it was running when its pod disappeared: it may have taken effect"
