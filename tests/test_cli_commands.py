@@ -705,6 +705,28 @@ def test_retry_deletes_kept_pods_first_finalizer_or_not(airflow, api_server, mis
     assert data_of(callback_id)["kubernetes_pod"]["attempt"] == 2
 
 
+def test_retry_keeps_the_log_of_the_run_before_and_makes_room_for_the_next(
+    airflow, api_server, missed, tmp_path
+):
+    callback_id = missed(state="failed", run_id="run1")
+    pod = make_pod(
+        api_server,
+        callback_id,
+        annotations={"callback_id": callback_id, "dag_id": "reports", "run_id": "run1"},
+    )
+    api_server.node.finish(api_server.node.start(pod), 1)
+    api_server.logs[pod["metadata"]["name"]] = b"from the pod\n"
+    folder = tmp_path / "logs/executor_callbacks/reports/run1"
+    assert airflow("retry", callback_id, "--yes").status == 0
+    assert [path.name for path in folder.iterdir()] == [f"{callback_id}.before-attempt-2"]
+    assert (folder / f"{callback_id}.before-attempt-2").read_text() == "from the pod\n"
+    set_row(callback_id, state="failed")
+    (folder / callback_id).write_text("from the scheduler")
+    assert airflow("retry", callback_id, "--yes").status == 0
+    assert (folder / f"{callback_id}.before-attempt-3").read_text() == "from the scheduler"
+    assert not (folder / callback_id).exists()
+
+
 def test_retry_gives_up_on_a_pod_that_does_not_go(airflow, api_server, missed):
     callback_id = missed(state="failed")
     pod = make_pod(api_server, callback_id, finalizers=["somebody/else"])
@@ -785,6 +807,19 @@ def test_gc_removes_leftovers_only(airflow, api_server, leftovers):
     assert len(api_server.secrets()) == 1  # that of the running pod
     assert {row["kind"] for row in done.json} == {"pod", "secret"}
     assert all(row["done"] for row in done.json)
+
+
+def test_gc_keeps_the_log_of_a_pod_that_has_run(airflow, api_server, missed, tmp_path):
+    ended, foreign = missed(state="failed"), str(uuid4())
+    for callback_id in (ended, foreign):
+        annotations = {"callback_id": callback_id, "dag_id": "reports", "run_id": "run1"}
+        pod = make_pod(api_server, callback_id, annotations=annotations)
+        make_old(api_server, api_server.node.finish(api_server.node.start(pod), 1), hours=2)
+        api_server.logs[pod["metadata"]["name"]] = b"what it said\n"
+    assert airflow("gc", "--yes").status == 0
+    assert not api_server.pods()
+    [kept_log] = (tmp_path / "logs/executor_callbacks/reports/run1").iterdir()
+    assert (kept_log.name, kept_log.read_text()) == (ended, "what it said\n")
 
 
 def test_gc_says_what_it_would_remove(airflow, api_server, leftovers):

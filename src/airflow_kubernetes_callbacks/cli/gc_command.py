@@ -9,6 +9,7 @@ from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.durations import parse_age
 from airflow_kubernetes_callbacks.cli.interventions import Known, Leftover, leftovers
+from airflow_kubernetes_callbacks.cli.kept_logs import keep_log
 from airflow_kubernetes_callbacks.cli.model import PodFacts
 from airflow_kubernetes_callbacks.cli.output import (
     CommandError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from airflow_kubernetes_callbacks.cli.cluster import Cluster, SecretFacts
+    from airflow_kubernetes_callbacks.cli.deployment import OwnExecutor
 
 
 @audited
@@ -56,7 +58,7 @@ def collect_garbage(args: Namespace) -> Status:
         for item in found:
             key = (item.kind, item.namespace, item.name)
             if key not in rows:
-                rows[key] = _row(item, _remove(own.cluster, item, args.dry_run, skip_foreign))
+                rows[key] = _row(item, _remove(own, item, args.dry_run, skip_foreign))
     print_rows(list(rows.values()), args.output, nothing="Nothing is left over.")
     if not complete:
         return Status.INCOMPLETE
@@ -95,7 +97,7 @@ def _claimed(found: list[Leftover], yes: bool) -> bool:
     return confirmed("Remove them too?", yes=yes)
 
 
-def _remove(cluster: Cluster, item: Leftover, dry_run: bool, skip_foreign: bool) -> tuple[bool | None, str]:
+def _remove(own: OwnExecutor, item: Leftover, dry_run: bool, skip_foreign: bool) -> tuple[bool | None, str]:
     if dry_run:
         return None, "would be removed"
     if item.foreign and skip_foreign:
@@ -103,12 +105,14 @@ def _remove(cluster: Cluster, item: Leftover, dry_run: bool, skip_foreign: bool)
     try:
         if isinstance(item.target, PodFacts):
             view = item.target.view
+            if not item.foreign:
+                keep_log(own, item.target)
             # A pod that has begun meanwhile is left alone: the version that was seen is required.
-            cluster.delete_pod(view, only_if_unchanged=True)
+            own.cluster.delete_pod(view, only_if_unchanged=True)
             if view.finalizer:
-                cluster.remove_finalizer(view)
+                own.cluster.remove_finalizer(view)
         else:
-            cluster.delete_secret(item.target)
+            own.cluster.delete_secret(item.target)
     except Exception as error:  # noqa: BLE001
         failure = classify(error)
         if failure.answer is ApiAnswer.CONFLICT:

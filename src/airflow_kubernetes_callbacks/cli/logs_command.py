@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow.configuration import conf
-
 from airflow_kubernetes_callbacks.api_errors import classify
-from airflow_kubernetes_callbacks.callback_log import log_file
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
+from airflow_kubernetes_callbacks.cli.kept_logs import kept_log_file
 from airflow_kubernetes_callbacks.cli.log_lines import plain, readable
 from airflow_kubernetes_callbacks.cli.model import current_pod
 from airflow_kubernetes_callbacks.cli.output import CommandError, Status, command, fail, say, write
@@ -91,7 +89,7 @@ def _pod_to_read(
 def _kept_log(record: CallbackRecord) -> tuple[str, list[str]] | None:
     if record.dag_id is None or record.run_id is None:
         return None
-    path = log_file(conf.get("logging", "base_log_folder"), record.dag_id, record.run_id, record.id)
+    path = kept_log_file(record)
     if path is not None and path.is_file():
         return str(path), path.read_text(encoding="utf-8", errors="replace").splitlines()
     relative = f"executor_callbacks/{record.dag_id}/{record.run_id}/{record.id}"

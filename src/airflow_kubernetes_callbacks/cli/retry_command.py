@@ -13,6 +13,7 @@ from airflow_kubernetes_callbacks.cli.cancel_command import find_all, outcome_ro
 from airflow_kubernetes_callbacks.cli.changes import retry_row
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.interventions import Refusal, retry
+from airflow_kubernetes_callbacks.cli.kept_logs import keep_log, set_log_aside
 from airflow_kubernetes_callbacks.cli.output import Status, audited, command, fail, print_rows, say
 
 if TYPE_CHECKING:
@@ -81,9 +82,11 @@ def confirmed(question: str, *, yes: bool) -> bool:
 
 
 def _retry(deployment: Deployment, record: CallbackRecord, decision: Retry, *, wait: int) -> tuple[bool, str]:
-    cluster = deployment.executor_of(record).cluster
+    own = deployment.executor_of(record)
+    cluster = own.cluster
     try:
         for pod in decision.pods:
+            keep_log(own, pod)
             cluster.delete_pod(pod.view)
             if pod.view.finalizer:
                 cluster.remove_finalizer(pod.view)
@@ -94,6 +97,7 @@ def _retry(deployment: Deployment, record: CallbackRecord, decision: Retry, *, w
     note = f"handed out again by a person, after {record.state}: {record.output or 'no output'}"
     if not retry_row(record, attempt=decision.attempt, by=getuser(), output=note):
         return False, "its state changed in the meantime; look again"
+    set_log_aside(record, decision.attempt)
     return True, f"handed out again, as attempt {decision.attempt}"
 
 

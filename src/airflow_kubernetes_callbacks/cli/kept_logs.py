@@ -1,0 +1,57 @@
+"""Logs in the log folder, as a command keeps them when it deletes a pod or has a callback run again.
+
+The executor keeps the log of a pod that it deletes. Pods that were left standing on purpose it does not
+delete, so whoever does has to keep theirs. All of it is as good as it gets: a log that cannot be kept
+is said, and stands in nobody's way.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from airflow.configuration import conf
+
+from airflow_kubernetes_callbacks.api_errors import classify
+from airflow_kubernetes_callbacks.callback_log import log_file, save_log
+from airflow_kubernetes_callbacks.cli.output import say
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from airflow_kubernetes_callbacks.cli.deployment import OwnExecutor
+    from airflow_kubernetes_callbacks.cli.model import CallbackRecord, PodFacts
+
+
+def kept_log_file(record: CallbackRecord) -> Path | None:
+    """Return where the log folder here has the callback's log, if it has one."""
+    return _path(record.dag_id, record.run_id, record.id)
+
+
+def keep_log(own: OwnExecutor, pod: PodFacts) -> None:
+    """Write the log of a pod that has run and is about to be deleted into the log folder, if it is not there."""
+    view = pod.view
+    path = _path(view.dag_id, view.run_id, view.callback_id)
+    ran = view.started_at is not None and view.outcome.terminal
+    if path is None or path.exists() or not ran or not own.settings.save_logs:
+        return
+    try:
+        save_log(path, own.cluster.log_tail(view, limit_bytes=own.settings.log_limit_bytes))
+    except Exception as error:  # noqa: BLE001
+        say(f"The log of pod {pod.where} cannot be kept at {path}: {classify(error).message}")
+
+
+def set_log_aside(record: CallbackRecord, attempt: int) -> None:
+    """Give the log of the runs so far another name: the next run's would not be written over it.
+
+    :param attempt: the number of the next launch.
+    """
+    path = kept_log_file(record)
+    try:
+        if path is not None and path.is_file():
+            path.rename(path.with_name(f"{path.name}.before-attempt-{attempt}"))
+    except OSError as error:
+        say(f"The log of the earlier run stays in the way of the next one's, at {path}: {error.strerror}.")
+
+
+def _path(dag_id: str | None, run_id: str | None, callback_id: str) -> Path | None:
+    return log_file(conf.get("logging", "base_log_folder"), dag_id or "", run_id or "", callback_id)
