@@ -261,6 +261,19 @@ def test_cancellation_says_what_may_have_taken_effect_and_a_retry_then_warns(sta
 
 
 @pytest.mark.parametrize(
+    ("there", "words"),
+    [
+        pytest.param(RUNNING_POD, "is still running", id="runs"),
+        pytest.param(ON_LOST_NODE, "kubectl delete pod --force", id="node-lost"),
+    ],
+)
+def test_retry_never_runs_beside_an_old_pod(there, words):
+    decision = retry(record("failed"), (there,), pods_known=True, force=True)
+    assert isinstance(decision, Refusal)
+    assert words in decision.why
+
+
+@pytest.mark.parametrize(
     ("recorded", "pods", "attempt"),
     [
         pytest.param({}, (), 2, id="nothing-known"),

@@ -138,12 +138,21 @@ def _no_retry(
         return Refusal("whether it has a pod is not known, because the Kubernetes API did not answer")
     if record.terminal:
         still = next((pod for pod in pods if _lives(pod)), None)
-        return Refusal(f"its pod {still.where} is still running; wait for its end") if still else None
+        return _pod_in_the_way(still) if still is not None else None
     if not record.active or record.state == "pending":
         return Refusal(f"its state is {record.state}: it has yet to run")
     if pods:
         return Refusal(f"it is {record.state} and has a pod, {pods[-1].where}; cancel it first")
     return None
+
+
+def _pod_in_the_way(pod: PodFacts) -> Refusal:
+    if not pod.view.deleting:
+        return Refusal(f"its pod {pod.where} is still running; wait for its end")
+    return Refusal(
+        f"its pod {pod.where} is being deleted and may still be running; wait for its end. If its node is gone for "
+        "good, delete the pod with 'kubectl delete pod --force' first"
+    )
 
 
 def _lives(pod: PodFacts) -> bool:
