@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 import subprocess
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
@@ -162,7 +163,9 @@ def test_commands_parse(block, parser, capsys):
                 _parses(parser, words[1:], capsys)
             case "make":
                 assert next(word for word in words[1:] if "=" not in word) in targets, line
-            case "kubectl" | "helm" | "git" | "pip" | "cd" | "FROM" | "RUN":
+            case "kubectl":
+                assert words[1] in {"apply", "delete", "exec", "get", "patch"}, line
+            case "helm" | "git" | "pip" | "cd" | "FROM" | "RUN":
                 pass
             case other:
                 pytest.fail(f"{other!r} is no command that is known here: {line}")
@@ -173,6 +176,34 @@ def _parses(parser, arguments, capsys):
         parser.parse_args(arguments)
     except SystemExit as end:
         assert end.code == 0 and "--help" in arguments, capsys.readouterr().err  # noqa: PT018
+
+
+def test_commands_in_sentences_parse(parser, capsys):
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    found = {"airflow": 0, "make": 0}
+    for page in PAGES:
+        text = FENCE.sub("", page.read_text(encoding="utf-8"))
+        for command in re.findall(r"`((?:airflow|make) [^`]+)`", text):
+            words = shlex.split(command)
+            found[words[0]] += 1
+            if words[0] == "make":
+                assert words[1] in targets, f"{page.name}: {command}"
+            elif words[1] == "kubernetes-callbacks" and len(words) > 2:
+                _parses(parser, words[1:], capsys)
+    assert min(found.values()) >= 3
+
+
+def test_distribution_that_is_installed_is_this_one():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    installed = [
+        word
+        for page in PAGES
+        for line in re.findall(r"pip install (.*)", page.read_text(encoding="utf-8"))
+        for word in line.split()
+        if not word.startswith("-")
+    ]
+    assert len(installed) >= 2
+    assert set(installed) == {project}
 
 
 def test_every_command_and_option_is_in_the_reference():
@@ -205,6 +236,75 @@ def test_labels_and_annotations_in_the_docs_are_the_ones_of_the_pod():
     told = set(re.findall(r"`([\w/.-]+)`", page))
     assert told >= identity.RESERVED_KEYS
     assert identity.RESULT_FINALIZER in told
+
+
+def _options():
+    from airflow.configuration import conf
+
+    return {
+        (section, option)
+        for section, described in conf.configuration_description.items()
+        for option in described["options"]
+    }
+
+
+def test_options_in_sentences_exist():
+    named = {
+        (page.name, section, option)
+        for page in PAGES
+        for section, option in re.findall(r"`\[(\w+)\] (\w+)", page.read_text(encoding="utf-8"))
+    }
+    assert len(named) > 20
+    assert {one for one in named if one[1:] not in _options()} == set()
+
+
+def test_environment_variables_name_options_that_exist():
+    upper = {(section.upper(), option.upper()) for section, option in _options()}
+    named = {
+        (page.name, section, option)
+        for page in PAGES
+        for section, option in re.findall(
+            r"\bAIRFLOW__(?:[A-Z]+___)?([A-Z_]+?)__([A-Z_]+)\b", page.read_text(encoding="utf-8")
+        )
+    }
+    assert len(named) >= 4
+    assert {one for one in named if one[1:] not in upper} == set()
+
+
+def test_defaults_in_sentences_are_the_defaults():
+    from airflow_kubernetes_callbacks.settings import OPTIONS
+
+    defaults = {option.name: option.default for option in OPTIONS}
+    told = [
+        (page.name, name, seconds)
+        for page in PAGES
+        for name, seconds in re.findall(
+            r"`(\w+)`(?: \||,? \(?)\s?\(?(\d+) s(?:econds)?\b", page.read_text(encoding="utf-8")
+        )
+        if name in defaults
+    ]
+    assert len(told) >= 4
+    assert [one for one in told if defaults[one[1]] != one[2]] == []
+
+
+#: Of what troubleshooting quotes, these are the words of others.
+_OF_OTHERS = {"... 403", "... 401", "... ModuleNotFoundError", "OOMKilled", "Connection refused"}
+
+
+def test_messages_by_which_one_looks_for_help_are_those_of_the_program():
+    from airflow.executors import base_executor
+
+    sources = [*(ROOT / "src").rglob("*.py"), Path(base_executor.__file__)]
+    # What stands in the code in pieces, and with names in braces, is one text with gaps.
+    program = "".join(path.read_text(encoding="utf-8") for path in sources)
+    program = re.sub(r"\{[^{}]*\}|%[sd]", "...", re.sub(r'"\s*\n\s*f?"', "", program))
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    looked_up = re.findall(r'^(?:#+ .*|"[^\n]*)$', page, re.MULTILINE)
+    quoted = {text for line in looked_up for text in re.findall(r'"([^"]+)"', line)} - _OF_OTHERS
+    assert len(quoted) > 10
+    for text in quoted:
+        for part in text.split("..."):
+            assert part.strip() in program, text
 
 
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
