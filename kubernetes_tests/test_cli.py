@@ -190,6 +190,11 @@ def test_cancelled_callback_that_runs_is_ended_and_stays_cancelled(
 def test_retried_callback_runs_once_more_under_the_next_name(running: Scenario, cli: CommandLine) -> None:
     (callback,) = running.miss("fail")
     running.wait_for_state(callback, "failed")
+    dry = cli("retry", callback.id, "--dry-run", "--output", "json")
+    assert dry.status == 0, dry.err
+    assert "attempt 2 (careful: it began" in dry.json[0]["what"]
+    assert running.row(callback).state == "failed"
+    assert running.namespace.pod_of(callback.id) is not None
     unasked = cli("retry", callback.id, "--output", "json")
     assert unasked.status == 1
     assert "Careful" in unasked.err
@@ -238,6 +243,17 @@ def test_gc_removes_kept_pods_and_no_others(running: Scenario, cli: CommandLine)
 def test_settings_are_those_of_the_scheduler(running: Scenario, cli: CommandLine) -> None:
     rows = {row["option"]: row for row in cli("settings", "--output", "json").json}
     assert rows["reconcile_interval"]["value"] == "2"
+
+
+def test_exit_status_tells_wrong_usage_from_what_is_not_there(running: Scenario, cli: CommandLine) -> None:
+    usage = cli("list", "--older-than", "soon")
+    assert usage.status == 2
+    assert "'soon' is not an age" in usage.err
+    assert cli("cancel").status == 2
+    unknown = cli("cancel", "0000dead")
+    assert unknown.status == 1
+    assert "There is no executor callback 0000dead" in unknown.err
+    assert not unknown.out
 
 
 # check ------------------------------------------------------------------------------------------------
@@ -376,7 +392,7 @@ def test_rows_are_shown_when_the_cluster_does_not_answer(running: Scenario, tmp_
 
 
 def test_callback_is_ended_while_no_scheduler_is_alive(running: Scenario, cli: CommandLine) -> None:
-    """The last test here: it kills the scheduler of all of them."""
+    """From here on the scheduler of the tests above is gone."""
     (callback,) = running.miss("succeed", sleep=300)
     running.wait_for_begin(callback)
     (scheduler,) = running.schedulers
@@ -392,3 +408,24 @@ def test_callback_is_ended_while_no_scheduler_is_alive(running: Scenario, cli: C
     running.start_scheduler("next")
     wait_for("pod is gone", lambda: running.namespace.pod_of(callback.id) is None, 90)
     assert (running.row(callback).output or "").startswith("Cancelled by ")
+
+
+def test_cancelled_callback_that_waits_for_a_slot_is_never_handed_out(
+    running: Scenario, cli: CommandLine
+) -> None:
+    running.stop_schedulers()
+    scheduler = running.start_scheduler("narrow", config={"core.parallelism": 1})
+    (runs,) = running.miss("succeed", sleep=300)
+    running.wait_for_begin(runs)
+    (waits,) = running.miss("succeed")
+    running.wait_for_state(waits, "pending")
+    row = row_of(cli, waits)
+    assert (row["state"], row["pod"]) == ("pending", None)
+    done = cli("cancel", waits.id, runs.id, "--output", "json")
+    assert done.status == 0, done.out + done.err
+    (after,) = running.miss("succeed")
+    running.wait_for_state(after, "success")
+    assert running.row(waits).state == running.row(runs).state == "failed"
+    assert waits.id not in running.launched_callbacks()
+    assert running.ledger.runs(waits.key) == 0
+    assert scheduler.running

@@ -165,7 +165,7 @@ def test_commands_parse(block, parser, capsys):
                 assert next(word for word in words[1:] if "=" not in word) in targets, line
             case "kubectl":
                 assert words[1] in {"apply", "delete", "exec", "get", "patch"}, line
-            case "helm" | "git" | "pip" | "cd" | "FROM" | "RUN":
+            case "helm" | "git" | "pip" | "cd" | "export" | "FROM" | "RUN":
                 pass
             case other:
                 pytest.fail(f"{other!r} is no command that is known here: {line}")
@@ -332,6 +332,38 @@ def test_link_leads_somewhere(page, target):
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_dag_of_the_tutorial_says_what_the_tutorial_shows(tmp_path, caplog):
+    import structlog
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.sdk.execution_time.callback_supervisor import execute_callback
+
+    from airflow_kubernetes_callbacks.cli.log_lines import readable
+
+    page = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    code, *_ = [match[3] for match in FENCE.finditer(page) if match[2] == "python"]
+    (tmp_path / "late_report.py").write_text(code)
+    bag = DagBag(tmp_path, bundle_path=tmp_path, bundle_name="tutorial")
+    assert bag.import_errors == {}
+    (alert,) = bag.dags["late_report"].deadline
+    context = {"dag_run": {"dag_id": "late_report", "dag_run_id": "manual__2026-06-01"}}
+    done = execute_callback(
+        callback_path=alert.callback.path,
+        callback_kwargs={**alert.callback.kwargs, "context": context},
+        dag_rel_path=Path("late_report.py"),
+        bundle_path=tmp_path,
+        log=structlog.get_logger(),
+    )
+    assert done == (True, None)
+    (said,) = [record for record in caplog.records if "is late" in record.message]
+    line = {
+        "timestamp": "2026-06-01T10:00:12.481000Z",
+        "level": said.levelname.lower(),
+        "event": said.message,
+        "logger": said.name,
+    }
+    assert f"```text\n{readable(json.dumps(line))}\n```" in page
 
 
 def test_every_page_is_reachable():
