@@ -10,6 +10,7 @@ import subprocess
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import unquote
 
 import pytest
@@ -292,9 +293,7 @@ _OF_OTHERS = {"... 403", "... 401", "... ModuleNotFoundError", "OOMKilled", "Con
 
 
 def test_messages_by_which_one_looks_for_help_are_those_of_the_program():
-    from airflow.executors import base_executor
-
-    sources = [*(ROOT / "src").rglob("*.py"), Path(base_executor.__file__)]
+    sources = (ROOT / "src").rglob("*.py")
     # What stands in the code in pieces, and with names in braces, is one text with gaps.
     program = "".join(path.read_text(encoding="utf-8") for path in sources)
     program = re.sub(r"\{[^{}]*\}|%[sd]", "...", re.sub(r'"\s*\n\s*f?"', "", program))
@@ -302,9 +301,21 @@ def test_messages_by_which_one_looks_for_help_are_those_of_the_program():
     looked_up = re.findall(r'^(?:#+ .*|"[^\n]*)$', page, re.MULTILINE)
     quoted = {text for line in looked_up for text in re.findall(r'"([^"]+)"', line)} - _OF_OTHERS
     assert len(quoted) > 10
+    program += stock_refusal()
     for text in quoted:
         for part in text.split("..."):
             assert part.strip() in program, text
+
+
+def stock_refusal():
+    """Return the words with which the stock executor ends the scheduler."""
+    from airflow.executors.workloads import ExecuteCallback
+    from airflow.providers.cncf.kubernetes.executors.kubernetes_executor import KubernetesExecutor
+
+    workload = ExecuteCallback.model_construct(callback=SimpleNamespace(id="x"))
+    with pytest.raises(NotImplementedError) as refusal:
+        KubernetesExecutor().queue_workload(workload, session=None)
+    return str(refusal.value)
 
 
 LINK = re.compile(r"(?<!`)\[[^\]]*\]\(([^)\s]+)\)")
