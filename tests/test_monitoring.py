@@ -237,16 +237,26 @@ def scraped(url):
     return {name: float(value) for name, value in values}, dict(types)
 
 
+def send_probe(port):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.sendto(b"airflow.probe:1|c", ("127.0.0.1", port))
+
+
+def until_exported(url, name, *, meanwhile=lambda: None):
+    """Return what is exported, once *name* is; until the exporter listens, what is sent to it is lost."""
+    end = time.monotonic() + 60
+    while name not in (exported := scraped(url))[0]:
+        assert time.monotonic() < end, f"{name} is not exported: {exported}"
+        meanwhile()
+        time.sleep(0.1)
+    return exported
+
+
 def test_exporter_makes_the_names_that_rules_and_dashboard_use():
     sent = [(metric.name, metric.type, dict.fromkeys(metric.tags, "x")) for metric in METRICS]
     sent += [(name, "counter", {}) for name in CORE]
     with statsd_exporter() as (port, url):
-        end = time.monotonic() + 30
-        while not (values := scraped(url))[1] and time.monotonic() < end:
-            # Once it exports anything of Airflow's it listens; UDP does not tell.
-            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-                probe.sendto(b"airflow.probe:1|c", ("127.0.0.1", port))
-            time.sleep(0.1)
+        until_exported(url, "airflow_probe", meanwhile=lambda: send_probe(port))
         environment = {
             **os.environ,
             "AIRFLOW__METRICS__STATSD_ON": "True",
@@ -263,9 +273,7 @@ def test_exporter_makes_the_names_that_rules_and_dashboard_use():
         )
         assert done.returncode == 0, done.stderr
         last = next(iter(prometheus_names(sent[-1][0], "counter")))
-        while last not in (values := scraped(url))[0] and time.monotonic() < end:
-            time.sleep(0.1)
-    found, types = values
+        found, types = until_exported(url, last)
     expected = {exported for name, kind, _ in sent for exported in prometheus_names(name, kind)}
     assert expected <= found.keys()
     for name, kind, _ in sent:
