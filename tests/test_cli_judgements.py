@@ -260,6 +260,24 @@ def test_cancellation_says_what_may_have_taken_effect_and_a_retry_then_warns(sta
     assert bool(again.warning) is bool(words)
 
 
+def test_callback_of_another_executor_is_left_to_it():
+    theirs = {"ours": False, "executor": "LocalExecutor"}
+    cancelled = cancellation(record("queued", **theirs), (), pods_known=True, by="me", reason=None)
+    retried = retry(record("failed", **theirs), (), pods_known=True, force=True)
+    for decision in (cancelled, retried):
+        assert isinstance(decision, Refusal)
+        assert "'LocalExecutor'" in decision.why
+
+
+def test_callback_of_no_executor_can_be_cancelled_and_not_retried():
+    nobodys = {"ours": False, "routable": False, "executor": "Gone"}
+    cancelled = cancellation(record("pending", **nobodys), (), pods_known=True, by="me", reason=None)
+    assert not isinstance(cancelled, Refusal)
+    retried = retry(record("failed", **nobodys), (), pods_known=True, force=True)
+    assert isinstance(retried, Refusal)
+    assert "no configured executor answers to 'Gone'" in retried.why
+
+
 @pytest.mark.parametrize(
     ("there", "words"),
     [

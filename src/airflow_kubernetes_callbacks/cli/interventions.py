@@ -98,6 +98,8 @@ def cancellation(
         )
     if not record.active:
         return Refusal(f"its state is {record.state or 'not set'}")
+    if record.routable and not record.ours:
+        return Refusal(_elsewhere(record))
     pods = tuple(pods)
     live = tuple(pod for pod in pods if not pod.view.outcome.terminal and not pod.view.deleting)
     output = f"{_CANCELLED} {by}" + (f": {reason.strip().rstrip('.')}." if reason else ".")
@@ -130,6 +132,8 @@ def retry(
 def _no_retry(
     record: CallbackRecord, pods: Sequence[PodFacts], *, pods_known: bool, force: bool
 ) -> Refusal | None:
+    if not record.ours:
+        return Refusal(_elsewhere(record))
     if record.state == SUCCESS and not force:
         return Refusal("it succeeded; give --force to run it a second time")
     if not record.dag_run_exists:
@@ -144,6 +148,13 @@ def _no_retry(
     if pods:
         return Refusal(f"it is {record.state} and has a pod, {pods[-1].where}; cancel it first")
     return None
+
+
+def _elsewhere(record: CallbackRecord) -> str:
+    if not record.routable:
+        return f"no configured executor answers to {record.executor!r}"
+    name = repr(record.executor) if record.executor else "that is the default"
+    return f"it goes to the executor {name}, which is none of this package's"
 
 
 def _pod_in_the_way(pod: PodFacts) -> Refusal:
