@@ -44,7 +44,6 @@ demo: $(VENV)/.ready ## Missed deadlines become pods, on a cluster made for it (
 .PHONY: test quick unit unit-newer-python compat test-local test-slow test-kind monitoring-tools
 test: monitoring-tools ## Everything but kind: unit and contract tests, compatibility, the local cluster
 	for airflow in $(AIRFLOWS); do $(MAKE) unit AIRFLOW=$$airflow; done
-	$(MAKE) unit-newer-python
 	for airflow in $(COMPAT_AIRFLOWS); do $(MAKE) compat AIRFLOW=$$airflow; done
 	$(MAKE) test-local AIRFLOW=$(firstword $(AIRFLOWS))
 	for airflow in $(wordlist 2,9,$(AIRFLOWS)); do \
@@ -84,6 +83,16 @@ test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMA
 
 monitoring-tools: ## promtool and a statsd exporter, for the tests of alert rules and dashboard
 	@dev/monitoring-tools $(CACHE)/monitoring $(PYTHON)
+
+##@ Measure
+.PHONY: bench bench-ci
+bench: $(VENV)/.ready .venv/plot/.ready ## Ratios to the stock executor and the bare API server (ARGS="--size full")
+	$(VENV)/bin/python -m kubernetes_tests.bench --output build/bench $(ARGS)
+	.venv/plot/bin/python -m kubernetes_tests.bench.plot build/bench
+
+bench-ci: $(VENV)/.ready ## The same, small; fails on a ratio that is far outside its target
+	@echo "== benchmark, Airflow $(AIRFLOW)"
+	$(VENV)/bin/python -m kubernetes_tests.bench --size ci --judge --output build/bench-ci $(ARGS)
 
 ##@ Check
 .PHONY: lint format types imports news docs wheel check
@@ -140,6 +149,9 @@ $(UV):
 
 .venv/docs/.ready: constraints/docs.txt pyproject.toml | $(UV)
 	@UV=$(UV) dev/make-env .venv/docs $(PYTHON) constraints/docs.txt --group docs
+
+.venv/plot/.ready: constraints/plot.txt pyproject.toml | $(UV)
+	@UV=$(UV) dev/make-env .venv/plot $(PYTHON) constraints/plot.txt --group plot
 
 .venv/newer/.ready: constraints/airflow-$(lastword $(AIRFLOWS)).txt pyproject.toml | $(UV)
 	@UV=$(UV) dev/make-env .venv/newer $(NEWER_PYTHON) $< apache-airflow==$(lastword $(AIRFLOWS)) --editable . --group test

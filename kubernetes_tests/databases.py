@@ -56,14 +56,15 @@ class PostgresqlServer:
     def url(self, database: str) -> str:
         return f"postgresql+psycopg2://airflow@127.0.0.1:{self.port}/{database}"
 
-    def create_database(self, name: str) -> str:
-        """Create an empty database and return its URL."""
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, empty or a copy of *template*, and return its URL."""
         from sqlalchemy import create_engine, text
 
         engine = create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT")
         try:
             with engine.connect() as connection:
-                connection.execute(text(f'CREATE DATABASE "{name}"'))
+                copy = f' TEMPLATE "{template}"' if template else ""
+                connection.execute(text(f'CREATE DATABASE "{name}"{copy}'))
         finally:
             engine.dispose()
         return self.url(name)
