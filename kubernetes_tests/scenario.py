@@ -81,6 +81,16 @@ class CallbackRow:
     data: dict[str, Any]
 
 
+def _plain(value: Any) -> Any:
+    """Return a value without the words by which Airflow stores the type of each in it."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        inner = value.get("__var", value)
+        return {key: _plain(item) for key, item in inner.items()} if isinstance(inner, dict) else inner
+    return value
+
+
 class Installation:
     """Airflow with one database and one API server, for many scenarios one after the other."""
 
@@ -279,8 +289,7 @@ class Scenario:
         for id, state, output, data in found:
             canonical = str(uuid.UUID(str(id)))
             decoded = json.loads(data) if isinstance(data, str) else data
-            decoded = decoded.get("__var", decoded)  # as Airflow stores a dictionary
-            rows[canonical] = CallbackRow(canonical, state, output, decoded)
+            rows[canonical] = CallbackRow(canonical, state, output, _plain(decoded))
         return rows
 
     def row(self, callback: MissedDeadline) -> CallbackRow:
