@@ -74,7 +74,7 @@ def release(scenario: Scenario) -> None:
 
 def wait_for_phase(scenario: Scenario, callbacks: list[MissedDeadline], phase: str) -> None:
     for callback in callbacks:
-        scenario.wait_for_pod(callback, "Pending")
+        scenario.wait_for_pod(callback, "Pending", timeout=120)  # the scheduler may be just starting
         if phase == "on_a_node":
             wait_for(
                 "it waits on its node",
