@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from kubernetes_tests.airflow_env import AirflowProcess
     from kubernetes_tests.scenario import MissedDeadline, Scenario
 
+#: On a busy machine even the minute takes five.
+pytestmark = pytest.mark.slow
+
 #: Missed together, so that there is work in every state when a scheduler dies.
 TOGETHER = 10
 KILL_EVERY = 20.0
@@ -101,7 +104,7 @@ class Pair:
     "size",
     [
         pytest.param(MINUTE, id="minute", marks=pytest.mark.timeout(900)),
-        pytest.param(TEN_MINUTES, id="ten_minutes", marks=[pytest.mark.slow, pytest.mark.timeout(3600)]),
+        pytest.param(TEN_MINUTES, id="ten_minutes", marks=pytest.mark.timeout(3600)),
     ],
 )
 def test_every_callback_runs_once_while_schedulers_die(
