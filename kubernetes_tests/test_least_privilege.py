@@ -73,20 +73,19 @@ def test_published_role_is_enough_for_a_whole_life(scenario: Scenario, title: st
     (bad,) = scenario.miss("fail")
     (crashed,) = scenario.miss("exit_hard", status=3)
     (absent,) = scenario.miss("succeed", kubernetes_callback="absent")
-    (slow,) = scenario.miss("succeed", sleep=20)
-    run = scenario.run_dag("some_tasks")
-
     first = scenario.start_scheduler()
+    scenario.wait_for_state(good, "success")
+    told, counted, missing = scenario.wait_for_state([bad, crashed, absent], "failed")
+
+    (slow,) = scenario.miss("succeed", sleep=20)
     scenario.wait_for_begin(slow)
     pod = scenario.wait_for_pod(slow)
     arguments = pod["spec"]["containers"][0]["args"]
     in_secret = pod["metadata"]["name"] in [one["metadata"]["name"] for one in scenario.namespace.secrets()]
     first.kill()
     scenario.start_scheduler()
-
-    scenario.wait_for_state([good, slow], "success")
-    told, counted, missing = scenario.wait_for_state([bad, crashed, absent], "failed")
-    scenario.wait_for_run(run)
+    scenario.wait_for_state(slow, "success")
+    scenario.wait_for_run(scenario.run_dag("some_tasks"))
     scenario.wait_for_no_pods()
     assert "ValueError: the webhook refused the alert" in (told.output or "")
     assert "exit code 3" in (counted.output or "")

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from airflow_kubernetes_callbacks.redact import presentable
+
 #: Answers that say "not now": throttling, a server that restarts or is behind a broken gateway, a
 #: request that came too early (an admission webhook that is down answers 500, kyverno/kyverno#2869).
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -69,7 +71,12 @@ def _body(error: Any) -> tuple[str, str]:
         status = {"message": str(status)}
     reason = str(status.get("reason") or "")
     message = str(status.get("message") or getattr(error, "reason", "") or "no message")
-    return reason, " ".join(message.split())[:_MAX_MESSAGE]
+    return reason, _told(message)
+
+
+def _told(text: str) -> str:
+    """Return a foreign text in one bounded line: a server or a webhook may quote the request, token included."""
+    return presentable(" ".join(text.split()), _MAX_MESSAGE)
 
 
 def _retry_after(error: Any) -> float | None:
@@ -108,7 +115,7 @@ def classify(error: BaseException) -> ApiFailure:
     """
     status = getattr(error, "status", None)
     if not isinstance(status, int) or isinstance(status, bool) or status == 0:
-        text = " ".join(f"{type(error).__name__}: {error}".split())[:_MAX_MESSAGE]
+        text = _told(f"{type(error).__name__}: {error}")
         answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
         return ApiFailure(answer, None, text, may_have_arrived=True)
     reason, message = _body(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
+import traceback
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,7 +15,7 @@ from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
-from airflow_kubernetes_callbacks.redact import mask_log
+from airflow_kubernetes_callbacks.redact import mask_log, mask_secrets
 from airflow_kubernetes_callbacks.situation import RowState
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
@@ -292,7 +293,9 @@ class Requests:
         if isinstance(result, BaseException):
             failure = launch_failure(result)
             if failure.status is None and failure.answer is ApiAnswer.PERMANENT and failure.may_have_arrived:
-                log.error("Launch of callback %s failed unexpectedly.", order.callback_id, exc_info=result)
+                # Not as exc_info: an error that quotes its input (pydantic's do) has the token in it.
+                trace = mask_secrets("".join(traceback.format_exception(result)))
+                log.error("Launch of callback %s failed unexpectedly.\n%s", order.callback_id, trace)
             self._answers.put(Answer(order.callback_id, failure=failure, launched_attempt=order.attempt))
         else:
             self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))

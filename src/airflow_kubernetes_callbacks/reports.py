@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.redact import presentable
 from airflow_kubernetes_callbacks.situation import RowState
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ class EndReports:
 
     def failed(self, callback_id: str, reason: str, kind: FailureKind, row: RowView | None = None) -> None:
         """Report the failure with its reason, unless a report of the end waits to be taken."""
-        self._end(callback_id, CallbackOutcome.FAILED, reason, kind, row)
+        # Most reasons are masked where they are read; nothing else stands between one and its readers.
+        self._end(callback_id, CallbackOutcome.FAILED, presentable(reason), kind, row)
 
     def waiting(self, callback_id: str) -> bool:
         """Tell whether a report of the end waits to be taken: until then nothing is decided anew."""
