@@ -39,8 +39,11 @@ def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Scenario]:
     """One scheduler for all tests here: how pods are created makes no difference to the commands."""
-    with _scenario(request, installations("sqlite"), tmp_path_factory.mktemp("cli")) as scenario:
-        scenario.start_scheduler()
+    # Pods that are held back are not given up while slow commands look at them.
+    patient = {"kubernetes_callbacks.pending_timeout": 900}
+    with _scenario(request, installations("sqlite"), tmp_path_factory.mktemp("cli"), patient) as scenario:
+        scheduler = scenario.start_scheduler()
+        scheduler.wait_for_log("Adopting or resetting orphaned tasks", 300)
         yield scenario
 
 
