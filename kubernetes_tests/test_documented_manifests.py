@@ -49,5 +49,6 @@ def test_api_server_takes_the_manifest(cluster: Cluster, namespace: str, documen
         header_params={"Content-Type": "application/json", "Accept": "application/json"},
         body=document,
         auth_settings=["BearerToken"],
-        response_type="object",
+        _preload_content=False,
+        _return_http_data_only=True,
     )

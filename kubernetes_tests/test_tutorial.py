@@ -111,7 +111,7 @@ def test_tutorial_is_true(reader: Reader) -> None:
     first = reader.trigger_and_wait("success")
     story = reader.run("airflow kubernetes-callbacks show 0199f2c4", first)
     assert story.returncode == 0, story.stderr
-    for step in ("deadline missed", "pod created", "recorded as success"):
+    for step in ("deadline missed", "running", "recorded as success"):
         assert step in story.stdout
     log = reader.run("airflow kubernetes-callbacks logs 0199f2c4", first)
     assert re.search(
