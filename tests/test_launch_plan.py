@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -202,3 +205,20 @@ def test_run_id_of_a_path_of_another_kind_is_unknown():
     given = workload()
     given.log_path = "somewhere/else"
     assert run_id_of(given) == ""
+
+
+def test_threads_that_plan_at_the_same_time_ask_once_and_say_once_what_is_missing(planner, caplog):
+    asked, both_ask = [], threading.Barrier(2)
+
+    def may_create_secrets(namespace):
+        asked.append(namespace)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_ask.wait(0.5)
+        return False
+
+    made = planner(may_create_secrets=may_create_secrets)
+    with ThreadPoolExecutor(2) as threads:
+        plans = list(threads.map(lambda _: made.plan(workload(), 1), range(2)))
+    assert [type(plan.payload) for plan in plans] == [ArgumentPayload, ArgumentPayload]
+    assert asked == ["airflow"]
+    assert caplog.text.count("lacks the verb 'create' on secrets") == 1

@@ -83,6 +83,7 @@ class LaunchPlanner:
     team: str | None = None
     execution_timeout: int = 0
     _secrets_allowed: dict[str, bool] = field(default_factory=dict)
+    _secrets_lock: threading.Lock = field(default_factory=threading.Lock)
     _shapes: PodShapes = field(default_factory=PodShapes)
     _hook_lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -203,16 +204,17 @@ class LaunchPlanner:
         return delivery == "secret" or (delivery == "auto" and self._secrets_allowed_in(namespace))
 
     def _secrets_allowed_in(self, namespace: str) -> bool:
-        if namespace not in self._secrets_allowed:
-            self._secrets_allowed[namespace] = allowed = self.may_create_secrets(namespace)
-            if not allowed:
-                log.warning(
-                    "Workloads of callbacks travel as arguments in namespace %s (at most 128 KiB, readable to "
-                    "everyone who may read pods, and on Airflow 3.3 without access to Connections): the "
-                    "scheduler's service account lacks the verb 'create' on secrets there.",
-                    namespace,
-                )
-        return self._secrets_allowed[namespace]
+        with self._secrets_lock:  # threads that plan at the same time ask, and say, this once
+            if namespace not in self._secrets_allowed:
+                self._secrets_allowed[namespace] = allowed = self.may_create_secrets(namespace)
+                if not allowed:
+                    log.warning(
+                        "Workloads of callbacks travel as arguments in namespace %s (at most 128 KiB, readable to "
+                        "everyone who may read pods, and on Airflow 3.3 without access to Connections): the "
+                        "scheduler's service account lacks the verb 'create' on secrets there.",
+                        namespace,
+                    )
+            return self._secrets_allowed[namespace]
 
     def _active_deadline(self) -> int | None:
         """Return the backstop in seconds from the kubelet's acceptance of the pod, image pull included."""
