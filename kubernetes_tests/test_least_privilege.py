@@ -24,7 +24,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 ACCOUNT = "airflow-scheduler"
 NO_SECRETS = "lacks the verb 'create' on secrets"
 #: How the API server, and a client that tells of its answer, say that something is not allowed.
-REFUSALS = re.compile(r"forbidden|\b403\b", re.IGNORECASE)
+REFUSALS = re.compile(r"forbidden|\(403\)|\b403:", re.IGNORECASE)
 
 
 def blocks(page: str, language: str) -> list[str]:
