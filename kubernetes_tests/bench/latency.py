@@ -113,7 +113,7 @@ def _on_pods(lab: Lab, count: int) -> tuple[dict[str, list[float]], float]:
 
 def _on_local_executor(lab: Lab, count: int) -> dict[str, list[float]]:
     with lab.cluster.namespace() as namespace:
-        config: dict[str, object] = {"core.executor": "LocalExecutor"}
+        config: dict[str, object] = {"core.executor": "LocalExecutor", "core.parallelism": 32}
         env = lab.environment(namespace, config)
         notes = env.home / "notes"
         notes.mkdir()
