@@ -18,7 +18,7 @@ NEWER_PYTHON ?= $(shell dev/newer-python $(PYTHON))
 # kind those whose outcome depends on a kubelet with containers.
 LOCAL_TESTS ?= kubernetes_tests
 PER_AIRFLOW_TESTS := $(addprefix kubernetes_tests/test_,callbacks.py hybrid.py connection_tests.py restart.py \
-  connections_and_variables.py)
+ )
 KIND_TESTS ?= $(addprefix kubernetes_tests/test_,callbacks.py pod_acceptance.py)
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airflow-kubernetes-callbacks
