@@ -63,11 +63,11 @@ def test_storm_of_alerts_leaves_slots_to_tasks(scenario: Scenario) -> None:
     callbacks = scenario.miss("succeed", count=6, sleep=30)
     scenario.start_scheduler(config={"core.parallelism": 4, "kubernetes_callbacks.max_active_callbacks": 2})
     wait_for(
-        "two callbacks run", lambda: len(scenario.begun(callbacks)) == 2, 90, otherwise=scenario.describe
+        "two callbacks run", lambda: len(scenario.begun(callbacks)) == 2, 240, otherwise=scenario.describe
     )
     run = scenario.run_dag("some_tasks")
     scenario.wait_for_run(run)
     assert len(scenario.launched_callbacks()) < len(callbacks), "the tasks were to be done before the storm"
-    scenario.wait_for_state(callbacks, "success", timeout=240)
+    scenario.wait_for_state(callbacks, "success", timeout=400)
     for callback in callbacks:
         assert scenario.ledger.runs(callback.key) == 1
