@@ -26,6 +26,7 @@ from kubernetes_tests.scenario import Installation, Scenario, creation_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from kubernetes_tests.cluster.launcher import LocalCluster
     from kubernetes_tests.databases import PostgresqlServer
 
 DAGS = Path(__file__).with_name("dags")
@@ -235,3 +236,13 @@ def ha_scenario(
     """An empty installation on PostgreSQL, where two schedulers can run at once."""
     with _scenario(request, installations("postgresql"), tmp_path) as scenario:
         yield scenario
+
+
+@pytest.fixture
+def losable(scenario: Scenario) -> Iterator[LocalCluster]:
+    """The cluster, whose node can be lost; it is back at the end."""
+    local = scenario.cluster.local
+    if local is None:
+        pytest.skip("only the local cluster can lose its node for as long as a test wants")
+    yield local
+    local.restore_node()

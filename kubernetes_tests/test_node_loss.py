@@ -12,8 +12,6 @@ from kubernetes_tests.disruptions import assert_failed, hold, wait_for_phase, wa
 from kubernetes_tests.kind import run, tool
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kubernetes_tests.cluster.launcher import LocalCluster
     from kubernetes_tests.scenario import MissedDeadline, Scenario
 
@@ -26,16 +24,6 @@ TIMEOUT = 4
 SLACK = 10
 
 GIVE_UP_SOON: dict[str, object] = {"kubernetes_callbacks.node_lost_timeout": TIMEOUT}
-
-
-@pytest.fixture
-def losable(scenario: Scenario) -> Iterator[LocalCluster]:
-    """The cluster, whose node can be lost; it is back at the end."""
-    local = scenario.cluster.local
-    if local is None:
-        pytest.skip("only the local cluster can lose its node for as long as a test wants")
-    yield local
-    local.restore_node()
 
 
 def delete_unconfirmed(scenario: Scenario, callback: MissedDeadline) -> str:

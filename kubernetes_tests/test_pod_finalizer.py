@@ -24,8 +24,6 @@ from kubernetes_tests.disruptions import (
 from kubernetes_tests.test_cli import CommandLine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from kubernetes_tests.cluster.launcher import LocalCluster
     from kubernetes_tests.scenario import MissedDeadline, Scenario
 
@@ -63,16 +61,6 @@ def wait_until_kept(scenario: Scenario, callbacks: list[MissedDeadline], timeout
         timeout,
         otherwise=scenario.describe,
     )
-
-
-@pytest.fixture
-def losable(scenario: Scenario) -> Iterator[LocalCluster]:
-    """The cluster, whose node can be lost; it is back at the end."""
-    local = scenario.cluster.local
-    if local is None:
-        pytest.skip("only the local cluster can lose its node")
-    yield local
-    local.restore_node()
 
 
 # --- while the scheduler looks: all is as without it ---

@@ -19,7 +19,7 @@ from kubernetes_tests.airflow_env import wait_for
 from kubernetes_tests.scenario import TERMINAL
 from kubernetes_tests.test_cli import CommandLine
 from kubernetes_tests.test_telemetry import trace_runs
-from tests.telemetry import OtlpCollector, StatsdListener
+from tests.telemetry import OtlpCollector, StatsdListener, sent_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,19 +122,7 @@ def run(
     trace_runs(scenario)
     run = Run(scenario, request.param, callbacks, argument)
     with StatsdListener() as statsd, OtlpCollector() as collector:
-        scenario.start_scheduler(
-            config={
-                "metrics.statsd_on": True,
-                "metrics.statsd_host": "127.0.0.1",
-                "metrics.statsd_port": statsd.port,
-                "traces.otel_on": True,
-            },
-            environment={
-                "OTEL_TRACES_EXPORTER": "otlp_proto_http",
-                "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-                "OTEL_BSP_SCHEDULE_DELAY": "500",
-            },
-        )
+        scenario.start_scheduler(**sent_to(statsd, collector))
         learn_tokens(run)
         launch_again(run)
         run.texts["pods that wait"] = pods_without_payload(run)

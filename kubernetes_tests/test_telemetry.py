@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import text
 
 from kubernetes_tests.airflow_env import wait_for
-from tests.telemetry import OtlpCollector, StatsdListener, attributes_of
+from tests.telemetry import OtlpCollector, StatsdListener, attributes_of, sent_to
 
 if TYPE_CHECKING:
     from kubernetes_tests.scenario import Scenario
@@ -29,19 +29,7 @@ def test_metrics_and_spans_of_callbacks_arrive(scenario: Scenario) -> None:
     (bad,) = scenario.miss("fail")
     trace_runs(scenario)
     with StatsdListener() as statsd, OtlpCollector() as collector:
-        scheduler = scenario.start_scheduler(
-            config={
-                "metrics.statsd_on": True,
-                "metrics.statsd_host": "127.0.0.1",
-                "metrics.statsd_port": statsd.port,
-                "traces.otel_on": True,
-            },
-            environment={
-                "OTEL_TRACES_EXPORTER": "otlp_proto_http",
-                "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
-                "OTEL_BSP_SCHEDULE_DELAY": "500",
-            },
-        )
+        scheduler = scenario.start_scheduler(**sent_to(statsd, collector))
         scenario.wait_for_state(good, "success")
         scenario.wait_for_state(bad, "failed")
         spans = wait_for(

@@ -126,3 +126,20 @@ def attributes_of(item: Any) -> dict[str, str | int]:
         attribute.key: attribute.value.string_value or attribute.value.int_value
         for attribute in item.attributes
     }
+
+
+def sent_to(statsd: StatsdListener, collector: OtlpCollector) -> dict[str, dict[str, Any]]:
+    """Return how a scheduler is started that sends its metrics and spans there: ``config`` and ``environment``."""
+    return {
+        "config": {
+            "metrics.statsd_on": True,
+            "metrics.statsd_host": "127.0.0.1",
+            "metrics.statsd_port": statsd.port,
+            "traces.otel_on": True,
+        },
+        "environment": {
+            "OTEL_TRACES_EXPORTER": "otlp_proto_http",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "500",
+        },
+    }

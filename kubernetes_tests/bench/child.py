@@ -71,7 +71,7 @@ def create_tasks(count: int, batch: str) -> dict[str, Any]:
     return {"seconds": time.monotonic() - begin, "cpu": cpu}
 
 
-def finish_tasks(count: int) -> dict[str, Any]:
+def finish_tasks() -> dict[str, Any]:
     """Beat until every task's end was told and its pod is deleted; the player ends them meanwhile."""
     executor = loop().executor
     begin = time.monotonic()
@@ -127,17 +127,6 @@ def finish_callbacks(count: int) -> dict[str, Any]:
     counted = rows.states()
     rows.clear_callbacks()
     return {"seconds": seconds, "told": told, "states": counted}
-
-
-def drop_callbacks() -> dict[str, Any]:
-    """Let the executor remove all pods: their rows are over."""
-    begin = time.monotonic()
-    rows.clear_callbacks()
-    pods.clear(KUBECONFIG, NAMESPACE)
-    loop().callbacks.resync()
-    loop().until(lambda: not loop().live(), "every pod is gone")
-    loop().executor.running.clear()
-    return {"seconds": time.monotonic() - begin}
 
 
 def burst(count: int) -> dict[str, Any]:
@@ -311,7 +300,7 @@ def end() -> dict[str, Any]:
 COMMANDS: dict[str, Callable[..., dict[str, Any]]] = {
     command.__name__: command
     for command in (
-        start, create_tasks, finish_tasks, adopt_tasks, create_callbacks, finish_callbacks, drop_callbacks,
+        start, create_tasks, finish_tasks, adopt_tasks, create_callbacks, finish_callbacks,
         burst, sample_body, populate, settle, idle, memory, trace_memory, adopt_callbacks, count_requests,
         requests_counted, miss_and_wait, end,
     )

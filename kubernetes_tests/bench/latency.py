@@ -77,9 +77,7 @@ def latency(lab: Lab, size: Size, results: Results) -> None:
     """Median and 99th percentile of the two delays, ours and the LocalExecutor's."""
     ours, loop = _on_pods(lab, size.latencies)
     local = _on_local_executor(lab, size.latencies)
-    results.measured["end_to_row"] = [
-        (statistics.median(chunk) - loop) * 1000 for chunk in (ours["end_to_row"],)
-    ]
+    results.measured["end_to_row"] = [(statistics.median(ours["end_to_row"]) - loop) * 1000]
     results.figures["scheduler loop, s"] = loop
     for name, found in (("ours", ours), ("LocalExecutor", local)):
         results.figures[f"latency, s, {name}"] = {

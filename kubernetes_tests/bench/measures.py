@@ -101,7 +101,7 @@ def _tasks(child: Child, number: int, count: int) -> tuple[float, float]:
     """Return the tasks created per second, and the seconds from the first to the last of all."""
     created = child.do("create_tasks", count=count, batch=str(number))["seconds"]
     with child.played():
-        finished = child.do("finish_tasks", count=count)["seconds"]
+        finished = child.do("finish_tasks")["seconds"]
     return count / created, created + finished
 
 
@@ -198,7 +198,7 @@ def growth(lab: Lab, size: Size, results: Results) -> None:
             child.do("trace_memory")
             before = child.do("memory")["held"]
             child.do("populate", count=count, state="running")
-            settled = child.do("settle", count=count)
+            child.do("settle", count=count)
             held = child.do("memory")["held"] - before
         with lab.child("ours") as child:
             child.do("populate", count=count, state="running")

@@ -65,6 +65,15 @@ def retry_delay(launches: int, settings: CallbackSettings) -> float:
     return min(settings.launch_retry_delay * float(2**exponent), settings.launch_retry_max_delay)
 
 
+def given_up_at(pod: PodView, pending_timeout: float, start_error_grace: float) -> float:
+    """Return until when (epoch seconds) a pod may wait for its container; the other two are seconds."""
+    waits_until = pod.created_at + pending_timeout
+    if pod.waiting_reason in START_ERRORS:
+        in_error_since = max(pod.created_at, pod.startable_at)
+        waits_until = min(waits_until, in_error_since + start_error_grace)
+    return waits_until
+
+
 def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
     """Return what to do now about one callback."""
     row = situation.row
@@ -169,10 +178,7 @@ def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView)
         if pod.node is None:
             return _let_go(situation, settings, pod)
         return _until_its_node_answers(situation, settings, pod)
-    waited_too_long_at = pod.created_at + settings.pending_timeout
-    if pod.waiting_reason in START_ERRORS:
-        in_error_since = max(pod.created_at, pod.startable_at)
-        waited_too_long_at = min(waited_too_long_at, in_error_since + settings.start_error_grace)
+    waited_too_long_at = given_up_at(pod, settings.pending_timeout, settings.start_error_grace)
     if situation.now < waited_too_long_at:
         if situation.memory.repeat_attempt is not None:
             return (Occupy(), EnsurePayload(pod))

@@ -17,13 +17,12 @@ from airflow_kubernetes_callbacks.cli.model import (
     current_pod,
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
-from airflow_kubernetes_callbacks.reconcile import START_ERRORS
+from airflow_kubernetes_callbacks.reconcile import given_up_at
 from airflow_kubernetes_callbacks.redact import presentable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from airflow_kubernetes_callbacks.outcome import PodView
 
 #: Seconds within which a live scheduler takes up what waits for it, whatever else it does.
 _SCHEDULER_TURN = 60.0
@@ -142,7 +141,7 @@ def _why_pod_stuck(record: CallbackRecord, pod: PodFacts, around: Surroundings) 
             return "its pod has ended and the result is not recorded"
         return None
     if view.outcome is CallbackOutcome.PENDING:
-        if around.now > _given_up_at(view, around):
+        if around.now > given_up_at(view, around.pending_timeout, around.start_error_grace):
             return f"its pod does not start: {view.reason or 'Kubernetes gives no reason'}"
         return None
     if around.execution_timeout and view.started_at is not None:
@@ -152,15 +151,6 @@ def _why_pod_stuck(record: CallbackRecord, pod: PodFacts, around: Surroundings) 
     if record.state == QUEUED and view.started_at and around.now - view.started_at > around.settled_after:
         return "its pod runs and the row still says queued"
     return None
-
-
-def _given_up_at(view: PodView, around: Surroundings) -> float:
-    """Return until when (epoch seconds) the executor lets this pod wait for its container."""
-    waits_until = view.created_at + around.pending_timeout
-    if view.waiting_reason in START_ERRORS:
-        in_error_since = max(view.created_at, view.startable_at)
-        waits_until = min(waits_until, in_error_since + around.start_error_grace)
-    return waits_until
 
 
 def as_row(line: Overview) -> dict[str, Any]:
