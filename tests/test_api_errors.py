@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from ssl import SSLCertVerificationError
 
 import aiohttp
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client.rest import ApiException as SyncApiError
 from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiError
-from urllib3.exceptions import MaxRetryError, NewConnectionError, ProtocolError, ReadTimeoutError
+from urllib3.connectionpool import HTTPSConnectionPool
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    MaxRetryError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+    SSLError,
+)
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 
@@ -149,10 +158,28 @@ def test_any_error_is_classified(body, code, headers):
     assert classify(error).answer in ApiAnswer
 
 
+def not_connected(kind: type[Exception]) -> Exception:
+    """Return the error as urllib3 raises it when its own tries are used up."""
+    pool = HTTPSConnectionPool("127.0.0.1", 6443)
+    reason = kind(pool, "/api", "too late") if kind is ReadTimeoutError else kind(pool, "failed")
+    return MaxRetryError(pool, "/api", reason)
+
+
+def unknown_certificate() -> Exception:
+    pool = HTTPSConnectionPool("127.0.0.1", 6443)
+    return MaxRetryError(pool, "/api", SSLError(SSLCertVerificationError("unable to get local issuer")))
+
+
 @pytest.mark.parametrize(
     ("error", "answer", "may_have_arrived"),
     [
         pytest.param(ProtocolError("reset"), TRANSIENT, True, id="no-answer"),
+        pytest.param(not_connected(NewConnectionError), TRANSIENT, False, id="connection-refused"),
+        pytest.param(not_connected(ConnectTimeoutError), TRANSIENT, False, id="connect-timeout"),
+        pytest.param(not_connected(ReadTimeoutError), TRANSIENT, True, id="no-answer-in-time"),
+        pytest.param(unknown_certificate(), TRANSIENT, False, id="unknown-certificate"),
+        pytest.param(ConnectionRefusedError(111, "refused"), TRANSIENT, False, id="bare-refusal"),
+        pytest.param(ConnectionResetError(104, "reset"), TRANSIENT, True, id="bare-reset"),
         pytest.param(SyncApiError(status=504), TRANSIENT, True, id="gateway"),
         pytest.param(SyncApiError(status=429), TRANSIENT, False, id="throttled"),
         pytest.param(AsyncApiError(status=403), FORBIDDEN, False, id="refused"),

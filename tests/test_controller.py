@@ -115,10 +115,19 @@ def try_to_create(world, faults):
             raise AssertionError("nothing was asked of the API server")
 
 
-def test_pod_that_was_created_though_no_try_was_answered_is_found_before_anything_is_reported(make_world):
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(["lost before", "lost before", "lost before", "lost after"], id="by-the-last-try"),
+        pytest.param(["lost after", "no connection", "429", "no connection"], id="by-the-first-try"),
+    ],
+)
+def test_pod_that_was_created_though_no_try_was_answered_is_found_before_anything_is_reported(
+    make_world, faults
+):
     world = make_world("succeeds")
     scheduler = world.schedulers[0]
-    try_to_create(world, ["lost before", "lost before", "lost before", "lost after"])
+    try_to_create(world, faults)
     scheduler.watch(lose=True)
     for _ in range(3):
         turn(world, work=False)
@@ -135,6 +144,16 @@ def test_callback_whose_pod_cannot_be_created_in_all_tries_fails_once_a_list_sho
     turn(world, work=False)
     assert only_row(world).state == QUEUED
     rest(world)
+    assert only_row(world).state == FAILED
+    assert "could not be created in 4 tries" in only_row(world).output
+
+
+def test_callback_whose_pod_was_never_asked_for_fails_without_a_list(make_world):
+    """An API server that cannot be reached cannot be listed either, and cannot have created anything."""
+    world = make_world("succeeds")
+    try_to_create(world, ["no connection"] * 4)
+    turn(world, work=False)
+    turn(world, work=False)
     assert only_row(world).state == FAILED
     assert "could not be created in 4 tries" in only_row(world).output
 

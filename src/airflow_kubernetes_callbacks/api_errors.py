@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from enum import Enum
+from ssl import SSLCertVerificationError
 from typing import Any
+
+from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 
 from airflow_kubernetes_callbacks.redact import presentable
 
@@ -27,6 +30,10 @@ _MISTAKES = (
     NotImplementedError,
     RecursionError,
 )
+
+
+#: No connection came about (refused, no such host, no answer to it, an unknown certificate): nothing was sent.
+_NOT_CONNECTED = (ConnectionRefusedError, ConnectTimeoutError, NewConnectionError, SSLCertVerificationError)
 
 
 class ApiAnswer(str, Enum):
@@ -106,18 +113,32 @@ def _answer(status: int, reason: str, message: str) -> ApiAnswer:
     }.get(status, ApiAnswer.PERMANENT)
 
 
+def _was_sent(error: BaseException) -> bool:
+    """Tell whether the request may have left this host; urllib3 wraps the error that says so, once or twice."""
+    seen: object = error
+    for _ in range(4):
+        if isinstance(seen, _NOT_CONNECTED):
+            return False
+        wrapped = getattr(seen, "reason", None)
+        if not isinstance(wrapped, BaseException):
+            args = getattr(seen, "args", ())
+            wrapped = args[0] if args and isinstance(args[0], BaseException) else None
+        seen = wrapped
+    return True
+
+
 def classify(error: BaseException) -> ApiFailure:
     """Return what *error*, raised by a request to the API server, means.
 
-    An error without an HTTP status (reset, timeout, DNS) is transient: the request may or may not
-    have arrived, which is why every request of this package may be repeated. One that only a mistake in
+    An error without an HTTP status (reset, timeout, DNS) is transient: unless no connection came about, the
+    request may or may not have arrived, which is why every request of this package may be repeated. One that only a mistake in
     a program raises (TypeError, KeyError) is permanent.
     """
     status = getattr(error, "status", None)
     if not isinstance(status, int) or isinstance(status, bool) or status == 0:
         text = _told(f"{type(error).__name__}: {error}")
         answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
-        return ApiFailure(answer, None, text, may_have_arrived=True)
+        return ApiFailure(answer, None, text, may_have_arrived=_was_sent(error))
     reason, message = _body(error)
     return ApiFailure(
         _answer(status, reason, message),

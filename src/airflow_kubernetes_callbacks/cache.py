@@ -38,6 +38,8 @@ class Track:
     busy: int = 0
     #: Requests to create the pod that were refused for now, in a row.
     create_failures: int = 0
+    #: One of them may have created it all the same.
+    may_be_created: bool = False
     #: The attempt whose creation is to be repeated.
     repeat_attempt: int | None = None
     #: The launch that failed for good, and when that was (monotonic seconds).

@@ -333,39 +333,42 @@ class CallbackController:
             return
         if answer.view is not None:
             self._metrics.launched(answer.view, deadline_of(track.workload), again=attempt > 1)
-            track.workload, track.create_failures = None, 0
+            track.workload, track.create_failures, track.may_be_created = None, 0, False
             if not self._api_owns_running:
                 pod = f"{answer.view.namespace}/{answer.view.name}"
                 self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
-        elif answer.failure is not None and answer.failure.retryable:
-            track.create_failures += 1
-            self._metrics.launch_refused(for_now=track.create_failures <= self._settings.create_retries)
-            if track.create_failures <= self._settings.create_retries:
-                delay = retry_delay(track.create_failures, self._settings)
-                track.repeat_attempt = attempt
-                track.retry_at = time.time() + max(delay, answer.failure.retry_after or 0.0)
-                log.warning(
-                    "Pod of callback %s could not be created (try %d of %d, next in %.0f s): %s",
-                    answer.callback_id,
-                    track.create_failures,
-                    self._settings.create_retries + 1,
-                    track.retry_at - time.time(),
-                    answer.failure.message,
-                )
-                return
-            tries = f"the pod could not be created in {track.create_failures} tries"
-            self._refuse(
-                track, attempt, f"Could not start: {tries}: {answer.failure.message}", answer.failure
-            )
         elif answer.failure is not None:
-            self._metrics.launch_refused(for_now=False)
-            self._refuse(track, attempt, answer.failure.message, answer.failure)
+            track.may_be_created = track.may_be_created or answer.failure.may_have_arrived
+            self._take_failed_launch(answer.callback_id, track, attempt, answer.failure)
 
-    def _refuse(self, track: Track, attempt: int, reason: str, failure: ApiFailure) -> None:
+    def _take_failed_launch(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
+        if not failure.retryable:
+            self._metrics.launch_refused(for_now=False)
+            self._refuse(track, attempt, failure.message)
+            return
+        track.create_failures += 1
+        self._metrics.launch_refused(for_now=track.create_failures <= self._settings.create_retries)
+        if track.create_failures > self._settings.create_retries:
+            tries = f"the pod could not be created in {track.create_failures} tries"
+            self._refuse(track, attempt, f"Could not start: {tries}: {failure.message}")
+            return
+        delay = retry_delay(track.create_failures, self._settings)
+        track.repeat_attempt = attempt
+        track.retry_at = time.time() + max(delay, failure.retry_after or 0.0)
+        log.warning(
+            "Pod of callback %s could not be created (try %d of %d, next in %.0f s): %s",
+            callback_id,
+            track.create_failures,
+            self._settings.create_retries + 1,
+            track.retry_at - time.time(),
+            failure.message,
+        )
+
+    def _refuse(self, track: Track, attempt: int, reason: str) -> None:
         """Remember that the launch failed for good; what follows is decided with a look at the row."""
-        track.refusal = Refusal(attempt, reason, pod_may_exist=failure.may_have_arrived)
+        track.refusal = Refusal(attempt, reason, pod_may_exist=track.may_be_created)
         track.refused_at = time.monotonic()
-        if failure.may_have_arrived:
+        if track.may_be_created:
             self.resync()
 
     def _write_records(self) -> bool:

@@ -8,6 +8,7 @@ of what is still to be done.
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import queue
@@ -179,6 +180,8 @@ class InProcessApi:
         fault = self.faults.popleft() if self.faults else None
         if fault == "lost before":
             raise ProtocolError("Connection reset")
+        if fault == "no connection":
+            raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
         if fault is not None and fault.isdecimal():
             raise ApiException(status=int(fault), reason="fault")
         try:
