@@ -25,6 +25,8 @@ UV_VERSION := $(shell sed -n 's/^uv==//p' constraints/tools.txt)
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
+# Containers set it; here it makes every one of hundreds of processes compile this checkout again.
+unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv/$(AIRFLOW)
 PYTEST := $(VENV)/bin/python -m pytest
