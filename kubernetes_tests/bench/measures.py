@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from kubernetes_tests.bench.lab import Child, Lab
 
 
+#: Callbacks that are there before memory is measured: they bring in modules, connections and caches.
+WARM_UP = 50
+
+
 @dataclass(frozen=True)
 class Size:
     """How much is measured."""
@@ -117,34 +121,42 @@ def _callbacks(child: Child, count: int) -> tuple[float, float]:
 def live(lab: Lab, size: Size, results: Results) -> None:
     """The idle heartbeat, and memory, with more and more live callbacks."""
     medians: dict[int, list[float]] = defaultdict(list)
-    for number in range(size.rounds):
+    for _ in range(size.rounds):
         with lab.child("ours") as child:
             there = 0
-            if number == 0:
-                child.do("trace_memory")
-                before = child.do("memory")
             for count in size.live:
                 if count > there:
                     child.do("populate", count=count - there, state="running")
                     child.do("settle", count=count)
                     there = count
-                if number:  # tracing would slow it down
-                    medians[count].append(child.do("idle", beats=1000)["median"])
-            if number == 0:
-                after = child.do("memory")
+                medians[count].append(child.do("idle", beats=1000)["median"])
+    grown = _grown(lab, size.live[-1])
     least, most = size.live[0], size.live[-1]
     results.measured["idle_sync"] = ratios(medians[most], medians[least])
     results.measured["idle_sync_added"] = [
         (more - less) * 1000 for more, less in zip(medians[most], medians[least], strict=True)
     ]
-    results.measured["memory_scheduler"] = [(after["held"] - before["held"]) / most / 1024]
+    results.measured["memory_scheduler"] = [grown["held"]]
     results.figures["idle sync(), ms, by live callbacks"] = {
         str(count): [value * 1000 for value in values] for count, values in medians.items()
     }
     results.figures["resident memory per live callback, KiB"] = {
-        name: (after[key] - before[key]) / most / 1024
-        for name, key in (("scheduler", "rss"), ("watcher", "watcher_rss"))
+        "scheduler": grown["rss"],
+        "watcher": grown["watcher_rss"],
     }
+
+
+def _grown(lab: Lab, count: int) -> dict[str, float]:
+    """Return by how much memory grows per live callback, in KiB; what the first ones load is not theirs."""
+    with lab.child("ours") as child:
+        child.do("trace_memory")  # in a process of its own: tracing slows everything down
+        child.do("populate", count=WARM_UP, state="running")
+        child.do("settle", count=WARM_UP)
+        before = child.do("memory")
+        child.do("populate", count=count, state="running")
+        child.do("settle", count=WARM_UP + count)
+        after = child.do("memory")
+    return {name: (after[name] - before[name]) / count / 1024 for name in after}
 
 
 def burst(lab: Lab, size: Size, results: Results) -> None:
@@ -194,12 +206,7 @@ def growth(lab: Lab, size: Size, results: Results) -> None:
     """Do costs stay flat? The same few launches with more and more callbacks beside them."""
     found: dict[str, dict[str, float]] = {}
     for count in size.growth:
-        with lab.child("ours") as child:
-            child.do("trace_memory")
-            before = child.do("memory")["held"]
-            child.do("populate", count=count, state="running")
-            child.do("settle", count=count)
-            held = child.do("memory")["held"] - before
+        held = _grown(lab, count)["held"]
         with lab.child("ours") as child:
             child.do("populate", count=count, state="running")
             settled = child.do("settle", count=count)
@@ -210,7 +217,7 @@ def growth(lab: Lab, size: Size, results: Results) -> None:
             "idle_sync_ms": idle["median"] * 1000,
             "pass_longest_beat_ms": settled["longest_beat_of_a_pass"] * 1000,
             "first_pass_s": settled["seconds"],
-            "kib_per_callback": held / count / 1024,
+            "kib_per_callback": held,
         }
     if found:
         results.figures["growth"] = found
