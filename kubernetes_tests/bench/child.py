@@ -205,9 +205,9 @@ def settle(count: int) -> dict[str, Any]:
     here.until(lambda: here.live() >= count, "every pod is known")
     known = time.monotonic() - begin
     here.beats.clear()
-    taken = here.callbacks._listed_at
+    taken = here.callbacks.comparisons.listed_at
     here.callbacks.resync()
-    here.until(lambda: here.callbacks._listed_at > taken, "a comparison without news")
+    here.until(lambda: here.callbacks.comparisons.listed_at > taken, "a comparison without news")
     return {"seconds": known, "longest_beat_of_a_pass": max(here.beats)}
 
 

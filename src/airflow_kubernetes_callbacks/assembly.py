@@ -172,6 +172,7 @@ def build_controller(
         entries,
         _own_entry(executor, entries),
         multi_team=conf.getboolean("core", "multi_team", fallback=False),
+        namespace_of=executor.kube_scheduler.planner.namespace_of,
     )
     kube_config = executor.kube_config
     client = pod_client(executor.kube_client, kube_config, rules)

@@ -48,6 +48,10 @@ class Track:
     retry_at: float = 0.0
     orphaned_since: float | None = None
     condemned: dict[str, str] = field(default_factory=dict)
+    #: Requests about its pods that failed, in a row; what the last one said; when the next may be made.
+    failed_requests: int = 0
+    failure_told: str = ""
+    ask_again_at: float = 0.0
     #: How often its end was reported, and the row was still not terminal.
     reports: int = 0
 
@@ -90,6 +94,13 @@ class CallbackCache:
         """Return what is remembered of the callback; to be changed in place."""
         return self._tracks.setdefault(callback_id, Track())
 
+    def idle_tracks(self) -> Iterable[str]:
+        """Yield callbacks without pod that wait for nothing here: what became of them may have gone unseen."""
+        for callback_id, track in self._tracks.items():
+            waits = track.held or track.busy or track.workload is not None
+            if not waits and callback_id not in self._pods:
+                yield callback_id
+
     def tracked(self, callback_id: str) -> Track | None:
         return self._tracks.get(callback_id)
 
@@ -122,9 +133,16 @@ class CallbackCache:
         self.mark_dirty(view.callback_id)
         return True
 
-    def mark_absent(self, listed_uids: Collection[str], listed_at: float) -> None:
-        """A complete list, begun at *listed_at*, has only *listed_uids*: others seen before it are gone."""
+    def mark_absent(
+        self, listed_uids: Collection[str], listed_at: float, unlisted: Collection[str] = ()
+    ) -> None:
+        """A complete list, begun at *listed_at*, has only *listed_uids*: others seen before it are gone.
+
+        :param unlisted: namespaces that the list does not cover.
+        """
         for view in list(self.all_pods()):
+            if view.namespace in unlisted:
+                continue
             if view.gone or view.uid in listed_uids or self._seen_at.get(view.uid, 0.0) >= listed_at:
                 continue
             self.observe(dataclasses.replace(view, gone=True), listed_at)

@@ -18,6 +18,7 @@ from airflow.jobs.job import Job, JobState
 from airflow.utils.session import create_session
 from airflow.utils.state import CallbackState
 from sqlalchemy import select
+from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
@@ -58,12 +59,21 @@ class CallbackStore:
     :param executors: every executor of this scheduler, in the configured order.
     :param own: the entry among them whose rows this store is about.
     :param multi_team: ``[core] multi_team``; the team of a Dag is only looked up where it is on.
+    :param namespace_of: tells from a row's ``data`` where its pod goes, for :meth:`namespaces`.
     """
 
-    def __init__(self, executors: Sequence[ExecutorEntry], own: ExecutorEntry, *, multi_team: bool) -> None:
+    def __init__(
+        self,
+        executors: Sequence[ExecutorEntry],
+        own: ExecutorEntry,
+        *,
+        multi_team: bool,
+        namespace_of: Callable[[Mapping[str, Any]], str | None] | None = None,
+    ) -> None:
         self._executors = tuple(executors)
         self._own = own
         self._multi_team = multi_team
+        self._namespace_of = namespace_of
         self._teams: dict[str, str | None] = {}
         self._fixed: dict[str, RowView] = {}
 
@@ -96,11 +106,10 @@ class CallbackStore:
                     views[str(row_id)] = replace(
                         light[str(row_id)], state=_state(state, ours=True), recorded_end=output
                     )
+            columns = (Callback.id, Callback.state, Callback.type, Callback.data, Callback.output)
+            unreadable: list[str] = []
             for chunk in _chunks(set(views).difference(light)):
-                query = select(
-                    Callback.id, Callback.state, Callback.type, Callback.data, Callback.output
-                ).where(Callback.id.in_(chunk))
-                for row_id, state, row_type, data, output in session.execute(query):
+                for row_id, state, row_type, data, output in _each(session, columns, chunk, unreadable):
                     ours = row_type == CallbackType.EXECUTOR.value and self._is_ours(data, session)
                     view = _row_view(str(row_id), state, data, output, ours=ours)
                     views[str(row_id)] = view
@@ -108,10 +117,24 @@ class CallbackStore:
                         self._fixed[view.callback_id] = replace(
                             view, next_attempt=1, launched_pod=None, recorded_end=None
                         )
+        # There is such a row, so its pod is not to be taken for a leftover.
+        views.update((cid, RowView(cid, RowState.NOT_OURS)) for cid in unreadable)
         for view in views.values():
             if not view.state.active:
                 self._fixed.pop(view.callback_id, None)
         return views
+
+    def namespaces(self, callback_ids: Iterable[str]) -> dict[str, str | None]:
+        """Return where the pods of these callbacks go; None where that cannot be told."""
+        from airflow.models.callback import Callback
+
+        found: dict[str, str | None] = {}
+        with create_session(scoped=False) as session:
+            for chunk in _chunks(callback_ids):
+                for row_id, data in _each(session, (Callback.id, Callback.data), chunk, []):
+                    told = self._namespace_of(data) if self._namespace_of and isinstance(data, dict) else None
+                    found[str(row_id)] = told
+        return found
 
     def make_workload(self, callback_id: str, generator: Any) -> ExecuteCallback:
         """Build the workload anew from the row, with a fresh token.
@@ -147,12 +170,8 @@ class CallbackStore:
                     .with_for_update()
                 )
                 for callback in session.scalars(query):
-                    record = by_id[str(callback.id)]
-                    kept: dict[str, Any] = {**_record_in(callback.data), "attempt": record.attempt}
-                    kept.pop("pod", None)
-                    if record.pod:
-                        kept["pod"] = record.pod
-                    callback.data = {**(callback.data or {}), RECORD_KEY: kept}
+                    if isinstance(callback.data, dict):
+                        callback.data = _with_record(callback.data, by_id[str(callback.id)])
 
     def trace_carrier(self, dag_id: str, run_id: str) -> Mapping[str, str] | None:
         """Return the trace context of this Dag run, if it has one."""
@@ -193,10 +212,43 @@ class CallbackStore:
         self._teams.clear()
 
 
+def _each(
+    session: Session, columns: tuple[Any, ...], ids: list[UUID], unreadable: list[str]
+) -> Iterator[Any]:
+    """Yield these columns of the rows with these ids; of one that cannot be decoded, the id is noted.
+
+    The error of one row's decoder (its ``data`` was written by a newer Airflow, say) is that of the whole
+    query, and must not be taken for a database that does not answer.
+    """
+    from airflow.models.callback import Callback
+
+    try:
+        found = session.execute(select(*columns).where(Callback.id.in_(ids))).all()
+    except SQLAlchemyError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the decoder raises
+        if len(ids) > 1:
+            for row_id in ids:
+                yield from _each(session, columns, [row_id], unreadable)
+            return
+        log.error("Row of callback %s cannot be read: %s: %s", ids[0], type(error).__name__, error)
+        unreadable.append(str(ids[0]))
+    else:
+        yield from found
+
+
 def _record_in(data: Any) -> dict[str, Any]:
     """Return what this package keeps in a row's ``data``; empty where there is nothing, or no dictionary."""
     record = data.get(RECORD_KEY) if isinstance(data, dict) else None
     return record if isinstance(record, dict) else {}
+
+
+def _with_record(data: dict[str, Any], record: LaunchRecord) -> dict[str, Any]:
+    kept: dict[str, Any] = {**_record_in(data), "attempt": record.attempt}
+    kept.pop("pod", None)
+    if record.pod:
+        kept["pod"] = record.pod
+    return {**data, RECORD_KEY: kept}
 
 
 def _state(state: str | None, *, ours: bool) -> RowState:
@@ -212,6 +264,7 @@ def _row_view(callback_id: str, state: str | None, data: Any, output: str | None
     if not found.active:
         return RowView(callback_id, found)
     record = _record_in(data)
+    values: Mapping[str, Any] = data if isinstance(data, dict) else {}
     attempt, pod, history = record.get("attempt"), record.get("pod"), record.get("history")
     return RowView(
         callback_id,
@@ -219,7 +272,7 @@ def _row_view(callback_id: str, state: str | None, data: Any, output: str | None
         next_attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
         launched_pod=pod if isinstance(pod, str) else None,
         history=history if isinstance(history, int) else 0,
-        dag_id=str(data.get("dag_id") or ""),
-        path=str(data.get("path") or ""),
+        dag_id=str(values.get("dag_id") or ""),
+        path=str(values.get("path") or ""),
         recorded_end=output or None,
     )

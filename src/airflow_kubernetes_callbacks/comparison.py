@@ -6,6 +6,7 @@ have, has lost its pod. The other way round a pod created between the two reads 
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,12 +14,15 @@ from typing import TYPE_CHECKING
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
     from airflow_kubernetes_callbacks.situation import RowState, RowView
+
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +38,22 @@ class Comparison:
     #: Job ids of the schedulers that are alive; None where the database did not tell.
     alive: frozenset[str] | None = None
     rows_read: bool = False
+    #: Some pods were listed: those of every namespace but these.
     pods_read: bool = False
+    unlisted: frozenset[str] = frozenset()
+    #: If some were not listed: where a launch would put the pods of ``rows``, as far as that is known.
+    places: Mapping[str, str | None] = field(default_factory=dict)
     error: str | None = None
+
+    def covers(self, row: RowView) -> bool:
+        """Tell whether the list has every pod that there can be of this row's callback."""
+        if not self.pods_read:
+            return False
+        place = self.places.get(row.callback_id)
+        launched_in = (row.launched_pod or "").partition("/")[0]
+        return not self.unlisted or (
+            place is not None and not self.unlisted.intersection((place, launched_in))
+        )
 
 
 def compare(store: CallbackStore, client: PodClient, with_pod: frozenset[str]) -> Comparison:
@@ -53,22 +71,49 @@ def compare(store: CallbackStore, client: PodClient, with_pod: frozenset[str]) -
             time.monotonic(), error=f"the database did not answer: {type(error).__name__}: {error}"
         )
     listed_at = time.monotonic()
-    pods: list[PodView] = []
-    trouble: str | None = None
-    try:
-        pods.extend(client.list_pods())
-    except Exception as error:  # noqa: BLE001
-        failure = classify(error)
-        trouble = f"pods could not be listed ({failure.message})"
-        if failure.answer is ApiAnswer.FORBIDDEN:
-            trouble += "; grant the scheduler's service account the verb 'list' on pods"
+    namespaces = client.namespaces if client.namespaces is not None else (None,)
+    pods, unlisted, trouble = _list(client, namespaces)
     return Comparison(
         listed_at,
+        places=_places(store, rows) if unlisted else {},
         active=active,
         rows=rows,
         pods=tuple(pods),
         alive=alive,
         rows_read=True,
-        pods_read=trouble is None,
-        error=trouble,
+        pods_read=len(unlisted) < len(namespaces),
+        unlisted=frozenset(namespace for namespace in unlisted if namespace is not None),
+        error="; ".join(trouble) or None,
     )
+
+
+def _places(store: CallbackStore, rows: Mapping[str, RowView]) -> Mapping[str, str | None]:
+    try:
+        return store.namespaces(rows)
+    except Exception as error:  # noqa: BLE001 - then no row counts as covered by the list
+        log.warning("Namespaces of callbacks cannot be read now: %s: %s", type(error).__name__, error)
+        return {}
+
+
+def _list(
+    client: PodClient, namespaces: Sequence[str | None]
+) -> tuple[list[PodView], set[str | None], list[str]]:
+    """Return all pods that can be listed, the namespaces whose cannot (None: there is one list), and why.
+
+    One namespace that refuses costs the callbacks in it, and no others.
+    """
+    pods: list[PodView] = []
+    unlisted: set[str | None] = set()
+    trouble = []
+    for namespace in namespaces:
+        try:
+            pods.extend(client.list_pods(namespace=namespace))
+        except Exception as error:  # noqa: BLE001
+            failure = classify(error)
+            unlisted.add(namespace)
+            where = f" in namespace {namespace}" if namespace else ""
+            told = f"pods{where} could not be listed ({failure.message})"
+            if failure.answer is ApiAnswer.FORBIDDEN:
+                told += "; grant the scheduler's service account the verb 'list' on pods there"
+            trouble.append(told)
+    return pods, unlisted, trouble

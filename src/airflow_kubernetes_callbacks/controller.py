@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from queue import Empty, SimpleQueue
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.actions import (
@@ -32,25 +32,25 @@ from airflow_kubernetes_callbacks.actions import (
     Release,
     RemoveFinalizer,
 )
-from airflow_kubernetes_callbacks.cache import CallbackCache, Track
+from airflow_kubernetes_callbacks.answers import AnswerTaker
+from airflow_kubernetes_callbacks.cache import CallbackCache
 from airflow_kubernetes_callbacks.callback_store import LaunchRecord
-from airflow_kubernetes_callbacks.comparison import Comparison, compare
-from airflow_kubernetes_callbacks.merging import Merge
-from airflow_kubernetes_callbacks.metrics import deadline_of
+from airflow_kubernetes_callbacks.comparisons import Comparisons
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
-from airflow_kubernetes_callbacks.reconcile import decide, retry_delay
+from airflow_kubernetes_callbacks.reconcile import decide
 from airflow_kubernetes_callbacks.reports import EndReports, ExecutorPort
-from airflow_kubernetes_callbacks.situation import Memory, Refusal, RowState, Situation
+from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_kubernetes_callbacks.actions import Action
-    from airflow_kubernetes_callbacks.api_errors import ApiFailure
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.metrics import CallbackMetrics
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
-    from airflow_kubernetes_callbacks.pod_requests import Answer, Requests
+    from airflow_kubernetes_callbacks.pod_requests import Requests
     from airflow_kubernetes_callbacks.settings import CallbackSettings
     from airflow_kubernetes_callbacks.situation import RowView
 
@@ -61,6 +61,9 @@ BATCH = 50
 TICK_BUDGET = 0.25
 #: Seconds of a tick that taking in a comparison may use.
 MERGE_BUDGET = 0.1
+#: Seconds before what failed unexpectedly is tried again; the most that a failing request about a pod waits.
+_PAUSE_AFTER_ERROR = 10.0
+_LONGEST_PAUSE = 60.0
 
 
 class CallbackController:
@@ -84,22 +87,30 @@ class CallbackController:
         self._me = me
         self._executor = executor
         self._store = store
-        self._client = client
         self._requests = requests
         self._metrics = metrics
         self._api_owns_running = api_owns_running
         self._keep_finished = keep_finished
         self._keep_failed = keep_failed
         self.cache = CallbackCache()
-        self._alive_others: frozenset[str] | None = None
-        self._rows_before_list: dict[str, RowView] = {}
-        self._listed_at = 0.0
         self._reports = EndReports(self.cache, executor, metrics)
         self._records: dict[str, LaunchRecord] = {}
-        self._comparisons: SimpleQueue[Comparison] = SimpleQueue()
-        self._comparing = False
-        self._merge: Merge | None = None
-        self._compare_at = 0.0
+        self._answers = AnswerTaker(
+            cache=self.cache,
+            settings=settings,
+            metrics=metrics,
+            records=None if api_owns_running else self._records,
+            resync=self.resync,
+        )
+        self.comparisons = Comparisons(
+            cache=self.cache,
+            store=store,
+            client=client,
+            in_background=requests.in_background,
+            interval=settings.reconcile_interval,
+            me=me,
+            api_owns_running=api_owns_running,
+        )
         self._foreign: set[str] = set()
 
     # What happens, told by the executor ------------------------------------------------------------
@@ -119,7 +130,7 @@ class CallbackController:
         waited = time.monotonic() - track.held_since if track.held else 0.0
         track.known, track.held, track.workload = True, False, workload
         track.repeat_attempt = 1
-        if waited > self._settings.reconcile_interval and self._alive_others:
+        if waited > self._settings.reconcile_interval and self.comparisons.alive_others:
             track.repeat_attempt = None
             self.resync()
         self.cache.mark_dirty(callback_id)
@@ -137,14 +148,17 @@ class CallbackController:
 
     def resync(self) -> None:
         """Compare everything at the next tick: events may have been missed."""
-        self._compare_at = 0.0
+        self.comparisons.make_soon()
 
     def tick(self) -> None:
         """Do a bounded part of what there is to do. Never waits for the API server."""
         end = time.monotonic() + TICK_BUDGET
         for answer in self._requests.answers():
-            self._take_answer(answer)
-        self._take_comparison(time.monotonic() + MERGE_BUDGET)
+            with self._contained(answer.callback_id):
+                self._answers.take(answer)
+        if (found := self.comparisons.take(time.monotonic() + MERGE_BUDGET)) is not None:
+            self._foreign.intersection_update(view.callback_id for view in found.pods)
+            self._metrics.gauge(self.cache.all_pods())
         self._reports.look_at_taken()
         self.cache.wake(time.time())
         self._write_records()
@@ -154,7 +168,7 @@ class CallbackController:
                 break
             if not self._look(ids):
                 break
-        self._start_comparison()
+        self.comparisons.start()
 
     # Looking ---------------------------------------------------------------------------------------
 
@@ -173,7 +187,8 @@ class CallbackController:
             track = self.cache.tracked(callback_id)
             if (track is not None and track.busy) or self._reports.waiting(callback_id):
                 continue  # looked at again when the answer is there, or the report of the end is taken
-            decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
+            with self._contained(callback_id):
+                decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
         for callback_id, actions in decisions:
             for action in actions:
                 if isinstance(action, RecordAttempt):
@@ -183,8 +198,18 @@ class CallbackController:
                 self.cache.mark_dirty(callback_id)
             return False
         for callback_id, actions in decisions:
-            self._act(callback_id, rows[callback_id], actions)
+            with self._contained(callback_id):
+                self._act(callback_id, rows[callback_id], actions)
         return True
+
+    @contextmanager
+    def _contained(self, callback_id: str) -> Iterator[None]:
+        """What is wrong with one callback must not reach the others of its batch (design, invariant 6)."""
+        try:
+            yield
+        except Exception:
+            log.exception("Error in the work on callback %s; it is tried again later.", callback_id)
+            self.cache.look_at(callback_id, time.time() + _PAUSE_AFTER_ERROR)
 
     def _decide(self, callback_id: str, row: RowView) -> tuple[Action, ...]:
         now = time.time()
@@ -206,25 +231,20 @@ class CallbackController:
                 repeat_attempt=track.repeat_attempt,
                 refusal=track.refusal,
             )
+        refused_at = track.refused_at if track is not None and track.refusal is not None else None
         situation = Situation(
             now=now,
             row=row,
             pods=pods,
             memory=memory,
             me=self._me,
-            alive_others=self._alive_others,
-            pods_complete=self._pods_complete(row, track),
+            alive_others=self.comparisons.alive_others,
+            pods_complete=self.comparisons.covers(row, refused_at),
             api_owns_running=self._api_owns_running,
             keep_finished=self._keep_finished,
             keep_failed=self._keep_failed,
         )
         return decide(situation, self._settings)
-
-    def _pods_complete(self, row: RowView, track: Track | None) -> bool:
-        """Tell whether a complete list, begun after the row was as it is and after the last launch, was taken in."""
-        if track is not None and track.refusal is not None and self._listed_at <= track.refused_at:
-            return False
-        return self._rows_before_list.get(row.callback_id) == row
 
     # Acting ----------------------------------------------------------------------------------------
 
@@ -244,7 +264,7 @@ class CallbackController:
                     self._ask(callback_id, self._requests.ensure_payload, pod)
                 case Delete(pod, why, unstarted):
                     if unstarted:
-                        self._condemn(callback_id, pod, why)
+                        self._answers.condemn(callback_id, pod, why)
                     log.info(
                         "Deleting pod %s/%s of callback %s: %s", pod.namespace, pod.name, callback_id, why
                     )
@@ -275,7 +295,11 @@ class CallbackController:
             self._leave_alone(callback_id)
 
     def _ask(self, callback_id: str, request: Any, pod: PodView, *args: Any) -> None:
-        self.cache.track(callback_id).busy += 1
+        track = self.cache.track(callback_id)
+        if time.time() < track.ask_again_at:  # the last one failed
+            self.cache.look_at(callback_id, track.ask_again_at)
+            return
+        track.busy += 1
         request(pod, *args)
 
     def _launch(self, callback_id: str, attempt: int) -> None:
@@ -285,91 +309,27 @@ class CallbackController:
             return
         track.held, track.repeat_attempt, track.refusal = True, None, None
         track.busy += 1
-        self._rows_before_list.pop(callback_id, None)
+        self.comparisons.expect_pod(callback_id)
         self._requests.launch(LaunchOrder(callback_id, attempt, track.workload))
-
-    def _condemn(self, callback_id: str, pod: PodView, why: str) -> None:
-        track = self.cache.track(callback_id)
-        track.condemned[pod.uid] = why
-        track.retry_at = time.time() + retry_delay(pod.attempt, self._settings)
 
     def _release(self, callback_id: str) -> None:
         self._executor.release(callback_id)
         if (track := self.cache.tracked(callback_id)) is not None:
             track.held, track.workload, track.repeat_attempt, track.refusal = False, None, None, None
+            track.create_failures, track.may_be_created = 0, False
 
     def _leave_alone(self, callback_id: str) -> None:
         if callback_id not in self._foreign:
+            # The first one tells; where two Airflows share a namespace there is no end of them.
+            level = logging.DEBUG if self._foreign else logging.WARNING
             self._foreign.add(callback_id)
-            log.warning(
+            log.log(
+                level,
                 "Pod of callback %s is left alone: this database has no such callback. If no other Airflow "
                 "uses the namespace, 'airflow kubernetes-callbacks gc' removes it.",
                 callback_id,
             )
         self.cache.forget(callback_id)
-
-    # Answers ---------------------------------------------------------------------------------------
-
-    def _take_answer(self, answer: Answer) -> None:
-        track = self.cache.track(answer.callback_id)
-        track.busy = max(0, track.busy - 1)
-        if answer.view is not None:
-            self.cache.observe(answer.view, time.monotonic())
-        if answer.supplied:
-            track.repeat_attempt = None
-        if answer.launched_attempt is not None:
-            self._take_launch(answer)
-        elif answer.failure is not None:
-            log.warning("Callback %s: %s", answer.callback_id, answer.failure.message)
-            self.cache.look_at(answer.callback_id, time.time() + (answer.failure.retry_after or 1.0))
-            return
-        self.cache.mark_dirty(answer.callback_id)
-
-    def _take_launch(self, answer: Answer) -> None:
-        track = self.cache.track(answer.callback_id)
-        attempt = answer.launched_attempt
-        track.held = False
-        if answer.skipped or attempt is None:
-            return
-        if answer.view is not None:
-            self._metrics.launched(answer.view, deadline_of(track.workload), again=attempt > 1)
-            track.workload, track.create_failures, track.may_be_created = None, 0, False
-            if not self._api_owns_running:
-                pod = f"{answer.view.namespace}/{answer.view.name}"
-                self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
-        elif answer.failure is not None:
-            track.may_be_created = track.may_be_created or answer.failure.may_have_arrived
-            self._take_failed_launch(answer.callback_id, track, attempt, answer.failure)
-
-    def _take_failed_launch(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
-        if not failure.retryable:
-            self._metrics.launch_refused(for_now=False)
-            self._refuse(track, attempt, failure.message)
-            return
-        track.create_failures += 1
-        self._metrics.launch_refused(for_now=track.create_failures <= self._settings.create_retries)
-        if track.create_failures > self._settings.create_retries:
-            tries = f"the pod could not be created in {track.create_failures} tries"
-            self._refuse(track, attempt, f"Could not start: {tries}: {failure.message}")
-            return
-        delay = retry_delay(track.create_failures, self._settings)
-        track.repeat_attempt = attempt
-        track.retry_at = time.time() + max(delay, failure.retry_after or 0.0)
-        log.warning(
-            "Pod of callback %s could not be created (try %d of %d, next in %.0f s): %s",
-            callback_id,
-            track.create_failures,
-            self._settings.create_retries + 1,
-            track.retry_at - time.time(),
-            failure.message,
-        )
-
-    def _refuse(self, track: Track, attempt: int, reason: str) -> None:
-        """Remember that the launch failed for good; what follows is decided with a look at the row."""
-        track.refusal = Refusal(attempt, reason, pod_may_exist=track.may_be_created)
-        track.refused_at = time.monotonic()
-        if track.may_be_created:
-            self.resync()
 
     def _write_records(self) -> bool:
         if not self._records:
@@ -381,50 +341,6 @@ class CallbackController:
             return False
         self._records.clear()
         return True
-
-    # The full comparison ---------------------------------------------------------------------------
-
-    def _start_comparison(self) -> None:
-        if self._comparing or time.monotonic() < self._compare_at:
-            return
-        self._comparing = True
-        self._compare_at = time.monotonic() + self._settings.reconcile_interval
-        with_pod = self.cache.ids_with_live_pod()
-        self._requests.in_background(
-            lambda: self._comparisons.put(compare(self._store, self._client, with_pod))
-        )
-
-    def _take_comparison(self, until: float) -> None:
-        if self._merge is None:
-            try:
-                found = self._comparisons.get_nowait()
-            except Empty:
-                return
-            if found.error:
-                log.warning("Callbacks could not be compared with their pods: %s", found.error)
-            if not found.rows_read:
-                self._comparing = False
-                return
-            self._alive_others = found.alive - {self._me} if found.alive is not None else None
-            self._merge = Merge(self.cache, found, self._wants_a_look)
-        if not self._merge.advance(until):
-            return
-        found, self._merge, self._comparing = self._merge.found, None, False
-        if found.pods_read:
-            self._rows_before_list, self._listed_at = dict(found.rows), found.listed_at
-        with_pod = self.cache.ids_with_live_pod()
-        for callback_id in found.active:
-            if callback_id not in with_pod:
-                self.cache.mark_dirty(callback_id)
-        self._metrics.gauge(self.cache.all_pods())
-
-    def _wants_a_look(self, view: PodView, row_state: RowState | None) -> bool:
-        if row_state is None or view.outcome.terminal or view.gone:
-            return True
-        if view.owner != self._me:
-            return self._alive_others is None or view.owner not in self._alive_others
-        running_untold = view.outcome is CallbackOutcome.RUNNING and row_state is RowState.QUEUED
-        return running_untold and not self._api_owns_running
 
     def stop(self) -> None:
         """Stop making requests. What is not created is QUEUED in the database and found again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,15 +27,21 @@ from airflow_kubernetes_callbacks.reason import could_not_start
 from airflow_kubernetes_callbacks.rules import PodRules, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from kubernetes.client import models as k8s
 
+    from airflow_kubernetes_callbacks.author_options import AuthorOptions
     from airflow_kubernetes_callbacks.payload import Delivery
     from airflow_kubernetes_callbacks.pod_settings import PodSettings
     from airflow_kubernetes_callbacks.settings import CallbackSettings
 
 log = logging.getLogger(__name__)
+
+#: Seconds for which the answer that Secrets may not be created is remembered.
+_ASK_AGAIN_AFTER = 300.0
+#: Where the hook that does nothing comes from.
+_NO_HOOK = "airflow.settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,7 @@ class LaunchPlanner:
     executor_names: tuple[str, ...] = ()
     team: str | None = None
     execution_timeout: int = 0
-    _secrets_allowed: dict[str, bool] = field(default_factory=dict)
+    _secrets_allowed: dict[str, tuple[bool, float]] = field(default_factory=dict)
     _secrets_lock: threading.Lock = field(default_factory=threading.Lock)
     _shapes: PodShapes = field(default_factory=PodShapes)
     _hook_lock: threading.Lock = field(default_factory=threading.Lock)
@@ -100,8 +107,7 @@ class LaunchPlanner:
     def _plan(self, workload: Any, attempt: int) -> LaunchPlan:
         author, data = split_reserved_kwarg(workload.callback.data)
         path, dag_id = str(data.get("path") or ""), str(data.get("dag_id") or "")
-        subject = Subject(path, dag_id, self.team, self.executor_names)
-        settings = self.rules.settings_for(subject, permitted(author, self.settings.author_settings))
+        settings = self._settings_for(author, data)
         template = load_template(self._template_path(settings))
         namespace = pod_namespace(settings, template, self.namespace, self.watched_namespaces)
         payload = self._payload(workload, data, namespace)
@@ -127,6 +133,23 @@ class LaunchPlanner:
             watched_namespaces=self.watched_namespaces,
         )
         return self._built(request)
+
+    def namespace_of(self, data: Mapping[str, Any]) -> str | None:
+        """Return where the pod of the callback with this ``data`` goes; None where that cannot be told."""
+        if getattr(self.hook, "__module__", None) != _NO_HOOK:
+            return None  # a mutation hook may send it anywhere
+        try:
+            settings = self._settings_for(*split_reserved_kwarg(data))
+            template = load_template(self._template_path(settings))
+            return pod_namespace(settings, template, self.namespace, self.watched_namespaces)
+        except Exception as error:  # noqa: BLE001 - there is no pod of such a callback
+            log.debug("The namespace of a callback's pod cannot be told: %s", error)
+            return None
+
+    def _settings_for(self, author: AuthorOptions | None, data: Mapping[str, Any]) -> PodSettings:
+        path, dag_id = str(data.get("path") or ""), str(data.get("dag_id") or "")
+        subject = Subject(path, dag_id, self.team, self.executor_names)
+        return self.rules.settings_for(subject, permitted(author, self.settings.author_settings))
 
     def plan_connection_test(self, workload: Any) -> LaunchPlan:
         """Return the pod of a connection test: that of a callback to which no rule applies.
@@ -205,16 +228,26 @@ class LaunchPlanner:
 
     def _secrets_allowed_in(self, namespace: str) -> bool:
         with self._secrets_lock:  # threads that plan at the same time ask, and say, this once
-            if namespace not in self._secrets_allowed:
-                self._secrets_allowed[namespace] = allowed = self.may_create_secrets(namespace)
-                if not allowed:
-                    log.warning(
-                        "Workloads of callbacks travel as arguments in namespace %s (at most 128 KiB, readable to "
-                        "everyone who may read pods, and on Airflow 3.3 without access to Connections): the "
-                        "scheduler's service account lacks the verb 'create' on secrets there.",
-                        namespace,
-                    )
-            return self._secrets_allowed[namespace]
+            before, asked_at = self._secrets_allowed.get(namespace, (None, 0.0))
+            now = time.monotonic()
+            # A "no" is asked for again: the permission may come after the scheduler.
+            if before or (before is not None and now - asked_at < _ASK_AGAIN_AFTER):
+                return before
+            allowed = self.may_create_secrets(namespace)
+            self._secrets_allowed[namespace] = (allowed, now)
+            if not allowed and before is None:
+                log.warning(
+                    "Workloads of callbacks travel as arguments in namespace %s (at most 128 KiB, readable to "
+                    "everyone who may read pods, and on Airflow 3.3 without access to Connections): the "
+                    "scheduler's service account lacks the verb 'create' on secrets there.",
+                    namespace,
+                )
+            return allowed
+
+    def secret_was_refused(self, namespace: str) -> None:
+        """Ask again, before the next launch, whether Secrets may be created there."""
+        with self._secrets_lock:
+            self._secrets_allowed.pop(namespace, None)
 
     def _active_deadline(self) -> int | None:
         """Return the backstop in seconds from the kubelet's acceptance of the pod, image pull included."""

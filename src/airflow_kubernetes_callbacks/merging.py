@@ -49,7 +49,7 @@ class Merge:
             if number % _AT_ONCE == 0:
                 yield
         if found.pods_read:
-            cache.mark_absent({view.uid for view in found.pods}, found.listed_at)
+            cache.mark_absent({view.uid for view in found.pods}, found.listed_at, found.unlisted)
             yield
         for number, view in enumerate(list(cache.all_pods()), 1):
             if self._wants_a_look(view, found.active.get(view.callback_id)):

@@ -206,13 +206,13 @@ class PodClient:
             return False
         return bool((answer.get("status") or {}).get("allowed"))
 
-    def list_pods(self, **selector: Any) -> Iterator[PodView]:
-        """Yield every callback pod that is not done, page by page.
+    def list_pods(self, *, namespace: str | None = None, **selector: Any) -> Iterator[PodView]:
+        """Yield every callback pod that is not done, of one namespace or of all, page by page.
 
         A list that breaks off (an expired continue token answers 410) raises: what was yielded so
         far is then not complete, and the caller must not conclude anything from an absence.
         """
-        for item in self._list(callback_selector(**selector)):
+        for item in self._list(callback_selector(**selector), namespace):
             if (view := pod_view(item)) is not None:
                 yield view
 
@@ -222,8 +222,9 @@ class PodClient:
             if (view := pod_view(item, id_of=connection_test_id_of)) is not None:
                 yield view
 
-    def _list(self, selector: str) -> Iterator[dict[str, Any]]:
-        for namespace in self.namespaces if self.namespaces is not None else (None,):
+    def _list(self, selector: str, only: str | None = None) -> Iterator[dict[str, Any]]:
+        everywhere = self.namespaces if self.namespaces is not None else (None,)
+        for namespace in (only,) if only is not None else everywhere:
             token: str | None = None
             while True:
                 page = self._list_page(namespace, token, selector)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.pod_client import PodClient
     from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 
+    #: A launch, and the workload for it.
+    Ready = tuple[LaunchOrder, Any]
+
 log = logging.getLogger(__name__)
 
 _ANSWERS_AT_ONCE = 2000
@@ -48,6 +51,8 @@ class Answer:
     skipped: bool = False
     #: The pod has the Secret that it waits for, if it waits for one.
     supplied: bool = False
+    #: This pod, which had not begun, was deleted because of the failure.
+    condemned: PodView | None = None
 
 
 class Launcher(Protocol):
@@ -85,6 +90,15 @@ def launch_failure(error: BaseException) -> ApiFailure:
     )
 
 
+def _failed(pod: PodView, error: Exception) -> Answer:
+    """Return the answer to a request about a pod that failed."""
+    if isinstance(error, LaunchError):  # its Secret was refused for good, and the pod was deleted
+        return Answer(pod.callback_id, failure=launch_failure(error), condemned=pod)
+    failure = classify(error)
+    message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
+    return Answer(pod.callback_id, failure=dataclasses.replace(failure, message=message))
+
+
 class Requests:
     """The requests that the controller asks for.
 
@@ -117,7 +131,8 @@ class Requests:
         self._log_folder = log_folder
         self._log_limit = log_limit
         self._pool = WorkerPool(concurrency, "callback-pods")
-        self._batches = WorkerPool(1, "callback-batches") if batch_size > 1 else self._pool
+        # Launches do not queue behind requests about pods that are there, which may fail for a long time.
+        self._launches = WorkerPool(1 if batch_size > 1 else concurrency, "callback-launches")
         self._background = WorkerPool(1, "callback-comparison")
         self._stopping = False
         self._orders: SimpleQueue[LaunchOrder] = SimpleQueue()
@@ -137,7 +152,7 @@ class Requests:
 
     def launch(self, order: LaunchOrder) -> None:
         self._orders.put(order)
-        self._batches.submit(self._launch_some)
+        self._launches.submit(self._launch_some)
 
     def read(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._read(pod))
@@ -165,7 +180,7 @@ class Requests:
     def stop(self) -> None:
         """Begin nothing more."""
         self._stopping = True
-        for pool in (self._pool, self._batches, self._background):
+        for pool in (self._pool, self._launches, self._background):
             pool.stop()
 
     # In worker threads -----------------------------------------------------------------------------
@@ -175,9 +190,7 @@ class Requests:
             try:
                 answer = Answer(pod.callback_id, view=request(), supplied=supplies)
             except Exception as error:  # noqa: BLE001
-                failure = classify(error)
-                message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
-                answer = Answer(pod.callback_id, failure=dataclasses.replace(failure, message=message))
+                answer = _failed(pod, error)
             self._answers.put(answer)
 
         self._pool.submit(work)
@@ -221,15 +234,16 @@ class Requests:
             return None
 
     def _save_log(self, pod: PodView) -> None:
-        path = (
-            log_file(self._log_folder, pod.dag_id, pod.run_id, pod.callback_id) if self._log_folder else None
-        )
-        if path is None or path.exists():
+        if not self._log_folder:
             return
+        path = None
         try:
-            save_log(path, mask_log(self._client.log_tail(pod, limit_bytes=self._log_limit)))
+            path = log_file(self._log_folder, pod.dag_id, pod.run_id, pod.callback_id)
+            if path is not None and not path.exists():
+                save_log(path, mask_log(self._client.log_tail(pod, limit_bytes=self._log_limit)))
         except Exception as error:  # noqa: BLE001 - a log that cannot be kept must not keep the pod
-            log.warning("The log of callback %s could not be kept at %s: %s", pod.callback_id, path, error)
+            where = path or self._log_folder
+            log.warning("The log of callback %s could not be kept at %s: %s", pod.callback_id, where, error)
 
     def _delete(self, pod: PodView, only_if_unchanged: bool) -> PodView:
         if pod.started_at is not None and pod.outcome.terminal:
@@ -261,16 +275,24 @@ class Requests:
         """Launch what one thread takes at a time; in a storm it takes more, to read their rows together."""
         share = self._orders.qsize() // self._concurrency
         orders = self._take_orders(max(self._batch_size, min(share, _ROWS_AT_ONCE), 1))
-        while orders:
-            read_at = time.monotonic()
-            ready = self._ready(orders)
-            orders = []
-            while ready and not self._stopping:
-                if time.monotonic() - read_at > _ROWS_FRESH_FOR:
-                    orders = [order for order, _ in ready]
-                    break
-                some, ready = ready[: self._batch_size], ready[self._batch_size :]
-                self._launch(some)
+        ready = self._with_workloads(orders)
+        while ready and not self._stopping:
+            ready = self._launch_while_fresh(ready)
+
+    def _launch_while_fresh(self, orders: list[Ready]) -> list[Ready]:
+        """Launch these for as long as their rows count as fresh; return those whose rows are to be read again.
+
+        The first ones are launched however long the reading took: a slow database slows launches down, and
+        does not stop them.
+        """
+        read_at = time.monotonic()
+        ready = self._still_queued(orders)
+        while ready and not self._stopping:
+            some, ready = ready[: self._batch_size], ready[self._batch_size :]
+            self._launch(some)
+            if time.monotonic() - read_at > _ROWS_FRESH_FOR:
+                break
+        return ready
 
     def _take_orders(self, most: int) -> list[LaunchOrder]:
         orders: list[LaunchOrder] = []
@@ -281,7 +303,7 @@ class Requests:
                 break
         return orders
 
-    def _launch(self, ready: list[tuple[LaunchOrder, Any]]) -> None:
+    def _launch(self, ready: list[Ready]) -> None:
         try:
             results = self._launcher.launch(ready)
         except Exception as error:  # noqa: BLE001
@@ -300,34 +322,38 @@ class Requests:
         else:
             self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))
 
-    def _ready(self, orders: list[LaunchOrder]) -> list[tuple[LaunchOrder, Any]]:
-        """Return the orders that are to be carried out, with their workloads; the others are answered.
+    def _with_workloads(self, orders: list[LaunchOrder]) -> list[Ready]:
+        """Return the orders with their workloads; those for which none can be made are answered."""
+        ready = []
+        for order in orders:
+            try:
+                workload = (
+                    order.workload if order.workload is not None else self._make_workload(order.callback_id)
+                )
+            except Exception as error:  # noqa: BLE001
+                self._answer_launch(order, error)
+            else:
+                ready.append((order, workload))
+        return ready
+
+    def _still_queued(self, orders: list[Ready]) -> list[Ready]:
+        """Return the orders that are to be carried out; the others are answered.
 
         The rows are read anew however fresh the decisions are: within a second another scheduler's pod of
         such an attempt can have been refused by its node and deleted, and its name would be free again.
         """
-        if not orders:
-            return []
         try:
-            rows = self._store.rows([order.callback_id for order in orders])
+            rows = self._store.rows([order.callback_id for order, _ in orders])
         except Exception as error:  # noqa: BLE001
-            for order in orders:
+            for order, _ in orders:
                 self._answer_launch(order, error)
             return []
         ready = []
-        for order in orders:
+        for order, workload in orders:
             row = rows[order.callback_id]
             if row.state is not RowState.QUEUED or row.next_attempt > order.attempt:
                 skipped = Answer(order.callback_id, launched_attempt=order.attempt, skipped=True)
                 self._answers.put(skipped)
-            elif (workload := self._workload_for(order)) is not None:
+            else:
                 ready.append((order, workload))
         return ready
-
-    def _workload_for(self, order: LaunchOrder) -> Any:
-        """Return the workload to launch; None where none can be made, which is then answered."""
-        try:
-            return order.workload if order.workload is not None else self._make_workload(order.callback_id)
-        except Exception as error:  # noqa: BLE001
-            self._answer_launch(order, error)
-            return None

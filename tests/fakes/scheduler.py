@@ -114,7 +114,11 @@ class Scheduler:
         """Loop until requests and comparisons under way are answered and taken in, several times over."""
         for _ in range(rounds):
             self.resync()
-            wait_until(lambda: not self.callbacks._comparing and not self._busy(), "settled", step=self.loop)
+            wait_until(
+                lambda: not self.callbacks.comparisons.under_way and not self._busy(),
+                "settled",
+                step=self.loop,
+            )
 
     def _busy(self) -> bool:
         return any(track.busy for track in self.callbacks.cache._tracks.values())

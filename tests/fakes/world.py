@@ -28,8 +28,10 @@ from sqlalchemy.exc import OperationalError
 from urllib3.exceptions import ProtocolError
 
 from airflow_kubernetes_callbacks import (
+    answers,
     callback_store,
     comparison,
+    comparisons,
     controller,
     merging,
     pod_requests,
@@ -139,6 +141,9 @@ class MemoryStore:
                 )
         return views
 
+    def namespaces(self, callback_ids: Iterable[str]) -> dict[str, str | None]:
+        return dict.fromkeys(callback_ids, NAMESPACE)
+
     def alive_schedulers(self) -> frozenset[str]:
         self._database.statement()
         return frozenset(s.me for s in self._world.schedulers if s.heartbeat_is_fresh)
@@ -157,11 +162,7 @@ class MemoryStore:
         for record in records:
             row = self._database.get(record.callback_id)
             if row is not None and row.state == QUEUED:
-                kept = {**row.data.get(callback_store.RECORD_KEY, {}), "attempt": record.attempt}
-                kept.pop("pod", None)
-                if record.pod:
-                    kept["pod"] = record.pod
-                row.data = {callback_store.RECORD_KEY: kept}
+                row.data = callback_store._with_record(row.data, record)
 
 
 def workload(callback_id: str) -> Any:
@@ -395,7 +396,7 @@ class SimulatedScheduler:
 
     @property
     def work(self) -> list[tuple[ManualPool, Callable[[], None]]]:
-        pools = dict.fromkeys((self.requests._pool, self.requests._batches, self.requests._background))
+        pools = dict.fromkeys((self.requests._pool, self.requests._launches, self.requests._background))
         return [(pool, work) for pool in pools for work in pool.pending]
 
     def do_work(self, index: int, faults: Iterable[str | None] = ()) -> None:
@@ -487,7 +488,7 @@ class World:
         self.schedulers: list[SimulatedScheduler] = []
         self.violations: list[str] = []
         self._patches = ExitStack()
-        for module in (comparison, controller, merging, reports):
+        for module in (answers, comparison, comparisons, controller, merging, reports):
             self._patches.enter_context(mock.patch.object(module, "time", self.clock))
 
     def close(self) -> None:

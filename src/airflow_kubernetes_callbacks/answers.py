@@ -1,0 +1,132 @@
+"""What the answers to requests mean for a callback: remembered in its track, and acted on at the next look."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from airflow_kubernetes_callbacks.callback_store import LaunchRecord
+from airflow_kubernetes_callbacks.metrics import deadline_of
+from airflow_kubernetes_callbacks.reconcile import retry_delay
+from airflow_kubernetes_callbacks.situation import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_kubernetes_callbacks.api_errors import ApiFailure
+    from airflow_kubernetes_callbacks.cache import CallbackCache, Track
+    from airflow_kubernetes_callbacks.metrics import CallbackMetrics
+    from airflow_kubernetes_callbacks.outcome import PodView
+    from airflow_kubernetes_callbacks.pod_requests import Answer
+    from airflow_kubernetes_callbacks.settings import CallbackSettings
+
+log = logging.getLogger(__name__)
+
+#: The most seconds that requests about a pod wait after one has failed.
+LONGEST_PAUSE = 60.0
+
+
+class AnswerTaker:
+    """Takes answers into the cache.
+
+    :param records: launches to be recorded in their rows, by callback; added to here. None where the pod
+        itself records that it began (Airflow 3.4).
+    :param resync: asks for a full comparison.
+    """
+
+    def __init__(
+        self,
+        *,
+        cache: CallbackCache,
+        settings: CallbackSettings,
+        metrics: CallbackMetrics,
+        records: dict[str, LaunchRecord] | None,
+        resync: Callable[[], None],
+    ) -> None:
+        self._cache = cache
+        self._settings = settings
+        self._metrics = metrics
+        self._records = records
+        self._resync = resync
+
+    def take(self, answer: Answer) -> None:
+        """Take in one answer; its callback is looked at next, or when a request may be made again."""
+        track = self._cache.track(answer.callback_id)
+        track.busy = max(0, track.busy - 1)
+        if answer.view is not None:
+            self._cache.observe(answer.view, time.monotonic())
+        if answer.supplied:
+            track.repeat_attempt = None
+        if answer.launched_attempt is not None:
+            self._take_launch(answer, track, answer.launched_attempt)
+        elif answer.condemned is not None and answer.failure is not None and not answer.failure.retryable:
+            track.repeat_attempt = None
+            self.condemn(answer.callback_id, answer.condemned, answer.failure.message)
+        elif answer.failure is not None:
+            self._pause_requests(answer.callback_id, track, answer.failure)
+            return
+        else:
+            track.failed_requests, track.failure_told = 0, ""
+        self._cache.mark_dirty(answer.callback_id)
+
+    def condemn(self, callback_id: str, pod: PodView, why: str) -> None:
+        """Remember why this pod, which has not begun, is deleted; the next launch waits a while."""
+        track = self._cache.track(callback_id)
+        track.condemned[pod.uid] = why
+        track.retry_at = time.time() + retry_delay(pod.attempt, self._settings)
+
+    def _pause_requests(self, callback_id: str, track: Track, failure: ApiFailure) -> None:
+        """Have the next request about the callback's pods wait: a little at first, then longer."""
+        track.failed_requests += 1
+        pause = min(2.0 ** min(track.failed_requests - 1, 30), LONGEST_PAUSE)
+        track.ask_again_at = time.time() + max(pause, min(failure.retry_after or 0.0, LONGEST_PAUSE))
+        if failure.message != track.failure_told:
+            track.failure_told = failure.message
+            log.warning("Callback %s: %s", callback_id, failure.message)
+        self._cache.look_at(callback_id, track.ask_again_at)
+
+    def _take_launch(self, answer: Answer, track: Track, attempt: int) -> None:
+        track.held = False
+        if answer.skipped:
+            return
+        if answer.view is not None:
+            self._metrics.launched(answer.view, deadline_of(track.workload), again=attempt > 1)
+            track.workload, track.create_failures, track.may_be_created = None, 0, False
+            if self._records is not None:
+                pod = f"{answer.view.namespace}/{answer.view.name}"
+                self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
+        elif answer.failure is not None:
+            track.may_be_created = track.may_be_created or answer.failure.may_have_arrived
+            self._take_failed_launch(answer.callback_id, track, attempt, answer.failure)
+
+    def _take_failed_launch(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
+        if not failure.retryable:
+            self._metrics.launch_refused(for_now=False)
+            self._refuse(track, attempt, failure.message)
+            return
+        track.create_failures += 1
+        self._metrics.launch_refused(for_now=track.create_failures <= self._settings.create_retries)
+        if track.create_failures > self._settings.create_retries:
+            tries = f"the pod could not be created in {track.create_failures} tries"
+            self._refuse(track, attempt, f"Could not start: {tries}: {failure.message}")
+            return
+        delay = retry_delay(track.create_failures, self._settings)
+        track.repeat_attempt = attempt
+        asked_to_wait = min(failure.retry_after or 0.0, self._settings.launch_retry_max_delay)
+        track.retry_at = time.time() + max(delay, asked_to_wait)
+        log.warning(
+            "Pod of callback %s could not be created (try %d of %d, next in %.0f s): %s",
+            callback_id,
+            track.create_failures,
+            self._settings.create_retries + 1,
+            track.retry_at - time.time(),
+            failure.message,
+        )
+
+    def _refuse(self, track: Track, attempt: int, reason: str) -> None:
+        """Remember that the launch failed for good; what follows is decided with a look at the row."""
+        track.refusal = Refusal(attempt, reason, pod_may_exist=track.may_be_created)
+        track.refused_at = time.monotonic()
+        if track.may_be_created:
+            self._resync()

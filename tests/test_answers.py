@@ -1,0 +1,116 @@
+"""What answers to requests leave in a callback's track."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+
+import pytest
+
+from airflow_kubernetes_callbacks.answers import LONGEST_PAUSE, AnswerTaker
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure
+from airflow_kubernetes_callbacks.cache import CallbackCache
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.pod_requests import Answer
+from airflow_kubernetes_callbacks.settings import CallbackSettings
+from tests.fakes.world import Nothing
+from tests.test_cache import view
+
+SETTINGS = CallbackSettings(create_retries=2, launch_retry_max_delay=120.0)
+LOST = ApiFailure(ApiAnswer.TRANSIENT, None, "reset", may_have_arrived=True)
+THROTTLED = ApiFailure(ApiAnswer.TRANSIENT, 429, "429: slow down")
+NOT_CONNECTED = ApiFailure(ApiAnswer.TRANSIENT, None, "refused")
+FORBIDDEN = ApiFailure(ApiAnswer.FORBIDDEN, 403, "403: no")
+BAD = ApiFailure(ApiAnswer.PERMANENT, 422, "422: spec.x: invalid")
+
+
+class Takes:
+    """An answer taker with its cache, and how often it asked for a comparison."""
+
+    def __init__(self) -> None:
+        self.cache = CallbackCache()
+        self.records = {}
+        self.resyncs = 0
+        self.taker = AnswerTaker(
+            cache=self.cache, settings=SETTINGS, metrics=Nothing(), records=self.records, resync=self._resync
+        )
+
+    def _resync(self) -> None:
+        self.resyncs += 1
+
+    def launch_fails(self, failure, attempt=1):
+        self.taker.take(Answer("one", failure=failure, launched_attempt=attempt))
+
+    def request_fails(self, failure, **parts):
+        self.taker.take(Answer("one", failure=failure, **parts))
+
+    @property
+    def track(self):
+        return self.cache.track("one")
+
+
+@pytest.fixture
+def takes():
+    return Takes()
+
+
+@pytest.mark.parametrize(
+    ("failures", "pod_may_exist"),
+    [
+        pytest.param([NOT_CONNECTED] * 3, False, id="never-connected"),
+        pytest.param([THROTTLED] * 3, False, id="always-throttled"),
+        pytest.param([THROTTLED, THROTTLED, LOST], True, id="last-one-lost"),
+        pytest.param([LOST, THROTTLED, NOT_CONNECTED], True, id="first-one-lost"),
+        pytest.param([LOST, BAD], True, id="first-one-lost-then-refused-for-good"),
+        pytest.param([BAD], False, id="refused-for-good"),
+    ],
+)
+def test_refusal_says_whether_any_try_may_have_created_the_pod(takes, failures, pod_may_exist):
+    for failure in failures[:-1]:
+        takes.launch_fails(failure)
+        assert takes.track.refusal is None
+    takes.launch_fails(failures[-1])
+    assert takes.track.refusal.pod_may_exist is pod_may_exist
+    assert takes.resyncs == pod_may_exist  # only a list tells
+
+
+def test_success_forgets_the_failures_before_it(takes):
+    takes.launch_fails(LOST)
+    takes.taker.take(Answer("one", view=view(callback_id="one"), launched_attempt=1))
+    assert (takes.track.create_failures, takes.track.may_be_created) == (0, False)
+    assert takes.records["one"].attempt == 1
+
+
+def test_requests_that_fail_wait_longer_and_longer_and_are_told_once(takes, caplog):
+    pauses = []
+    with caplog.at_level(logging.WARNING):
+        for _ in range(12):
+            takes.request_fails(FORBIDDEN)
+            pauses.append(takes.track.ask_again_at - time.time())
+    assert [round(pause) for pause in pauses] == sorted(round(pause) for pause in pauses)
+    assert pauses[0] < 2
+    assert LONGEST_PAUSE - 2 < pauses[-1] <= LONGEST_PAUSE
+    assert len(caplog.records) == 1
+
+
+def test_server_that_asks_for_an_hour_gets_a_minute(takes):
+    takes.request_fails(dataclasses.replace(THROTTLED, retry_after=3600.0))
+    assert LONGEST_PAUSE - 2 < takes.track.ask_again_at - time.time() <= LONGEST_PAUSE
+
+
+def test_request_that_works_ends_the_pauses(takes):
+    takes.request_fails(FORBIDDEN)
+    takes.taker.take(Answer("one", view=view(callback_id="one")))
+    assert (takes.track.failed_requests, takes.track.failure_told) == (0, "")
+
+
+def test_pod_whose_secret_is_refused_for_good_is_condemned_with_the_reason(takes):
+    waiting = view(callback_id="one", outcome=CallbackOutcome.PENDING)
+    takes.track.repeat_attempt = 1
+    takes.request_fails(
+        ApiFailure(ApiAnswer.PERMANENT, None, "Could not start: no Secret"), condemned=waiting
+    )
+    assert takes.track.condemned == {waiting.uid: "Could not start: no Secret"}
+    assert takes.track.repeat_attempt is None
+    assert takes.track.retry_at > time.time()

@@ -1,0 +1,89 @@
+"""Both sides of a full comparison, and what a list that is not whole may say."""
+
+from __future__ import annotations
+
+import pytest
+from kubernetes.client.rest import ApiException
+
+from airflow_kubernetes_callbacks.cache import CallbackCache
+from airflow_kubernetes_callbacks.comparison import Comparison, compare
+from airflow_kubernetes_callbacks.merging import Merge
+from airflow_kubernetes_callbacks.situation import RowState, RowView
+from tests.test_cache import view
+
+
+class Store:
+    def __init__(self, rows=()):
+        self._rows = {row.callback_id: row for row in rows}
+
+    def alive_schedulers(self):
+        return frozenset({"1"})
+
+    def forget_teams(self):
+        pass
+
+    def active_states(self):
+        return {row.callback_id: row.state for row in self._rows.values()}
+
+    def rows(self, callback_ids):
+        return {cid: self._rows[cid] for cid in callback_ids}
+
+    def namespaces(self, callback_ids):
+        return {cid: cid.partition("-")[0] for cid in callback_ids}
+
+
+class Client:
+    def __init__(self, namespaces, refused=()):
+        self.namespaces, self._refused = namespaces, refused
+
+    def list_pods(self, *, namespace):
+        yield view(uid=f"uid-{namespace}", callback_id=f"id-{namespace}", namespace=namespace or "x")
+        if namespace in self._refused:
+            raise ApiException(status=403, reason="Forbidden")
+
+
+def test_namespace_that_cannot_be_listed_does_not_hide_the_others():
+    found = compare(Store(), Client(["a", "b", "c"], refused=["b"]), frozenset())
+    assert {pod.namespace for pod in found.pods} >= {"a", "c"}
+    assert found.pods_read
+    assert found.unlisted == {"b"}
+    assert "in namespace b" in found.error
+    assert "'list' on pods" in found.error
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "refused"),
+    [(["a"], ["a"]), (["a", "b"], ["a", "b"]), (None, [None])],
+    ids=["the-only-one", "all", "cluster-wide"],
+)
+def test_list_of_nothing_says_nothing(namespaces, refused):
+    row = RowView("a-1", RowState.QUEUED)
+    found = compare(Store([row]), Client(namespaces, refused), frozenset())
+    assert not found.pods_read
+    assert not found.covers(row)
+
+
+@pytest.mark.parametrize(
+    ("row", "place", "covered"),
+    [
+        pytest.param(RowView("one", RowState.QUEUED), "a", True, id="its-namespace-was-listed"),
+        pytest.param(RowView("one", RowState.QUEUED), "b", False, id="its-namespace-was-not"),
+        pytest.param(RowView("one", RowState.QUEUED), None, False, id="nobody-knows-its-namespace"),
+        pytest.param(
+            RowView("one", RowState.RUNNING, launched_pod="b/x"), "a", False, id="its-pod-was-elsewhere"
+        ),
+        pytest.param(RowView("one", RowState.RUNNING, launched_pod="a/x"), "a", True, id="its-pod-was-there"),
+    ],
+)
+def test_list_speaks_of_callbacks_whose_pods_it_would_have(row, place, covered):
+    found = Comparison(0.0, pods_read=True, unlisted=frozenset({"b"}), places={"one": place})
+    assert found.covers(row) is covered
+
+
+def test_pods_of_a_namespace_that_was_not_listed_are_not_taken_for_gone():
+    cache = CallbackCache()
+    for namespace in ("a", "b"):
+        cache.observe(view(uid=namespace, callback_id=namespace, namespace=namespace), 1.0)
+    found = Comparison(5.0, rows_read=True, pods_read=True, unlisted=frozenset({"b"}))
+    assert Merge(cache, found, lambda pod, state: False).advance(float("inf"))
+    assert {pod.namespace: pod.gone for pod in cache.all_pods()} == {"a": True, "b": False}

@@ -1,0 +1,144 @@
+"""Requests that threads make: launches go on however slow the database is; one bad thing keeps nothing else."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from airflow_kubernetes_callbacks import pod_requests
+from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
+from airflow_kubernetes_callbacks.pod_requests import Requests
+from airflow_kubernetes_callbacks.situation import RowState, RowView
+from tests.fakes.scheduler import wait_until
+from tests.test_cache import view
+
+
+class SlowStore:
+    """Rows that are QUEUED, read and made into workloads as slowly as is asked for."""
+
+    def __init__(self, clock, reading=0.0, making=0.0):
+        self.clock, self.reading, self.making = clock, reading, making
+        self.reads = []
+
+    def rows(self, callback_ids):
+        self.clock.now += self.reading
+        self.reads.append(list(callback_ids))
+        return {cid: RowView(cid, RowState.QUEUED) for cid in callback_ids}
+
+    def make_workload(self, callback_id, generator):
+        self.clock.now += self.making
+        if callback_id == "bad":
+            raise LaunchError("no such Dag run")
+        return callback_id
+
+
+class Launcher:
+    def __init__(self, clock, seconds=0.0):
+        self.clock, self.seconds = clock, seconds
+        self.launched = []
+
+    def launch(self, orders):
+        self.clock.now += self.seconds
+        self.launched.append([order.callback_id for order, _ in orders])
+        return [view(callback_id=order.callback_id) for order, _ in orders]
+
+
+class Immediate:
+    """A pool that does nothing by itself."""
+
+    def __init__(self, size, name):
+        pass
+
+    def submit(self, work):
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(
+        pod_requests, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now)
+    )
+    monkeypatch.setattr(pod_requests, "WorkerPool", Immediate)
+    return clock
+
+
+def requests_of(store, launcher, **options):
+    return Requests(
+        client=None,
+        store=store,
+        launcher=launcher,
+        token_generator=lambda: None,
+        me="7",
+        concurrency=1,
+        **options,
+    )
+
+
+def order(requests, count, workload=None):
+    for number in range(count):
+        requests.launch(LaunchOrder(f"id-{number}", 1, workload))
+
+
+@pytest.mark.parametrize(
+    ("store", "options"),
+    [
+        pytest.param({"reading": 1.05}, {}, id="rows-are-read-slowly"),
+        pytest.param({"reading": 30.0}, {}, id="rows-are-read-very-slowly"),
+        pytest.param({"making": 0.2}, {}, id="workloads-are-made-slowly"),
+        pytest.param({"making": 0.05}, {"batch_size": 100}, id="in-batches"),
+        pytest.param({"reading": 1.05, "making": 0.2}, {"batch_size": 3}, id="both-in-batches"),
+    ],
+)
+def test_slow_database_slows_launches_down_and_does_not_stop_them(clock, store, options):
+    store, launcher = SlowStore(clock, **store), Launcher(clock)
+    requests = requests_of(store, launcher, **options)
+    order(requests, 8)
+    while requests._orders.qsize():
+        requests._launch_some()
+    assert sorted(cid for some in launcher.launched for cid in some) == [f"id-{n}" for n in range(8)]
+    assert len(store.reads) <= 8
+
+
+def test_rows_that_were_read_a_while_ago_are_read_again_before_their_launch(clock):
+    store, launcher = SlowStore(clock), Launcher(clock, seconds=0.6)
+    requests = requests_of(store, launcher)
+    order(requests, 4, "workload")
+    while requests._orders.qsize():
+        requests._launch_some()
+    assert launcher.launched == [["id-0"], ["id-1"], ["id-2"], ["id-3"]]
+    assert store.reads == [["id-0", "id-1", "id-2", "id-3"], ["id-2", "id-3"]]
+
+
+def test_callback_whose_workload_cannot_be_made_costs_itself_only(clock):
+    store, launcher = SlowStore(clock), Launcher(clock)
+    requests = requests_of(store, launcher)
+    requests.launch(LaunchOrder("bad", 1, None))
+    order(requests, 2)
+    while requests._orders.qsize():
+        requests._launch_some()
+    answers = {answer.callback_id: answer for answer in requests.answers()}
+    assert "no such Dag run" in answers["bad"].failure.message
+    assert {cid for cid, answer in answers.items() if answer.view is not None} == {"id-0", "id-1"}
+
+
+def test_secret_that_is_refused_for_good_condemns_the_pod_that_waits_for_it():
+    class Refusing(Launcher):
+        def ensure_payload(self, pod, make_workload):
+            raise LaunchError("Could not start: the Secret was refused")
+
+    clock = SimpleNamespace(now=time.monotonic())
+    requests = requests_of(SlowStore(clock), Refusing(clock))
+    pod = view()
+    requests.ensure_payload(pod)
+    wait_until(lambda: not requests._answers.empty(), "answered")
+    [answer] = requests.answers()
+    requests.stop()
+    assert answer.condemned == pod
+    assert (answer.failure.retryable, answer.failure.message) == (
+        False,
+        "Could not start: the Secret was refused",
+    )
