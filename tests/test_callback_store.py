@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from airflow.models.callback import Callback
 from airflow.utils.session import create_session
-from sqlalchemy import event
+from sqlalchemy import event, text
 
 from airflow_kubernetes_callbacks.callback_store import RECORD_KEY, CallbackStore, LaunchRecord
 from airflow_kubernetes_callbacks.errors import LaunchError
@@ -220,3 +220,45 @@ def test_team_of_a_dag_is_looked_up_once_until_it_is_forgotten(session, new_call
     store.forget_teams()
     row(store, callback_id)
     assert asked == ["reports", "reports"]
+
+
+# Rows that are not as they should be ---------------------------------------------------------------
+
+
+def spoil(callback_id, data):
+    """Write *data*, JSON text, past every check."""
+    with create_session() as session:
+        session.execute(
+            text("UPDATE callback SET data = :data WHERE id = :id"),
+            {"data": data, "id": UUID(callback_id).hex},
+        )
+
+
+@pytest.mark.parametrize("data", ["[]", "null", '"text"'])
+def test_row_with_odd_data_is_read_as_one_that_says_nothing(store, new_callback, data):
+    callback_id = new_callback(state="queued")
+    spoil(callback_id, data)
+    found = row(store, callback_id)
+    assert (found.state, found.next_attempt, found.launched_pod) == (RowState.QUEUED, 1, None)
+    store.record_launches([LaunchRecord(callback_id, 2, None)])
+
+
+def test_row_that_cannot_be_decoded_hides_no_other_and_is_not_taken_for_a_deleted_one(
+    store, new_callback, caplog
+):
+    good, bad = new_callback(state="queued"), new_callback(state="queued")
+    spoil(bad, "{this is no JSON")
+    found = store.rows([good, bad])
+    assert found[good].state is RowState.QUEUED
+    assert found[bad].state is RowState.NOT_OURS
+    assert bad in caplog.text
+    assert set(store.active_states()) >= {good, bad}
+
+
+def test_namespaces_are_told_from_the_data(session, new_callback):
+    store = CallbackStore(
+        [OURS], OURS, multi_team=False, namespace_of=lambda data: f"of {data.get('path', '?')}"
+    )
+    one, odd = new_callback(state="queued"), new_callback(state="queued")
+    spoil(odd, "[]")
+    assert store.namespaces([one, odd]) == {one: f"of {data_of(one)['path']}", odd: None}

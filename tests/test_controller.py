@@ -329,6 +329,72 @@ def test_row_that_is_terminal_gets_no_further_event(make_world):
         assert scheduler.executor.event_buffer == {}
 
 
+# What is wrong with one callback --------------------------------------------------------------------
+
+
+def test_callback_of_another_scheduler_that_ends_unseen_is_forgotten(make_world):
+    """It was looked at while its pod was not known here; nothing else would ever look at it again."""
+    world = make_world(schedulers=2)
+    first, second = world.schedulers
+    for _ in range(3):
+        world.add_callback("succeeds")
+        first.hand_out()
+        first.commit_hand_out()
+        second.controller.resync()
+        second.heartbeat()
+        for _ in range(8):
+            turn(world, first)
+            for pod in world.pods():
+                world.progress(pod)
+        second.do_all_work()
+        world.clock.now += SETTINGS.reconcile_interval + 1
+    for _ in range(3):
+        world.clock.now += SETTINGS.reconcile_interval + 1
+        turn(world, second)
+    assert second.controller.cache._tracks == {}
+
+
+@pytest.mark.parametrize("method", ["_decide", "_act"])
+def test_error_about_one_callback_does_not_reach_the_others(make_world, monkeypatch, method):
+    world = make_world("succeeds", "succeeds", "succeeds")
+    controller = world.schedulers[0].controller
+    unlucky = next(iter(world.database.rows))
+    real = getattr(controller, method)
+
+    def failing(callback_id, *args):
+        if callback_id == unlucky and world.clock.now < 1_800_000_005.0:
+            raise KeyError("nobody expected this")
+        return real(callback_id, *args)
+
+    monkeypatch.setattr(controller, method, failing)
+    for _ in range(3):
+        turn(world)
+    assert len(world.pods()) == 2
+    world.clock.now += 20
+    for _ in range(3):
+        turn(world)
+    assert len(world.pods()) == 3
+
+
+def test_request_that_fails_is_not_made_at_every_heartbeat(make_world):
+    world = make_world("succeeds")
+    scheduler = world.schedulers[0]
+    pod = until_pod(world)
+    run_to_the_end(world, pod)
+    tries = 0
+    for _ in range(60):
+        turn(world, work=False)
+        while scheduler.work:
+            deletes = only_row(world).state == SUCCESS and scheduler.work[0][0] is scheduler.requests._pool
+            tries += deletes
+            scheduler.do_work(0, ["403"] if deletes else [])
+        world.clock.now += 1
+    assert 4 <= tries <= 9
+    world.clock.now += 61
+    rest(world)
+    world.check_end()
+
+
 # Walks that once failed -----------------------------------------------------------------------------
 
 

@@ -13,6 +13,7 @@ from airflow.executors.workloads import ExecuteCallback
 from airflow.executors.workloads.base import BundleInfo
 from airflow.executors.workloads.callback import CallbackDTO, CallbackFetchMethod
 
+from airflow_kubernetes_callbacks import launch_plan
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner, run_id_of
 from airflow_kubernetes_callbacks.payload import ArgumentPayload, SecretPayload
@@ -83,7 +84,7 @@ def planner(template):
                 **changes,
             }
         )
-        return SimpleNamespace(plan=made.plan, asked=asked, tokens=tokens)
+        return SimpleNamespace(plan=made.plan, asked=asked, tokens=tokens, planner=made)
 
     return make
 
@@ -222,3 +223,57 @@ def test_threads_that_plan_at_the_same_time_ask_once_and_say_once_what_is_missin
     assert [type(plan.payload) for plan in plans] == [ArgumentPayload, ArgumentPayload]
     assert asked == ["airflow"]
     assert caplog.text.count("lacks the verb 'create' on secrets") == 1
+
+
+@pytest.mark.parametrize(
+    ("allowed", "later", "asked"),
+    [
+        pytest.param(False, 1, 1, id="a-no-is-remembered-for-a-while"),
+        pytest.param(False, 301, 2, id="and-then-asked-for-again"),
+        pytest.param(True, 100_000, 1, id="a-yes-is-remembered"),
+    ],
+)
+def test_whether_secrets_may_be_created_is_asked_again(planner, monkeypatch, allowed, later, asked):
+    now = [1000.0]
+    monkeypatch.setattr(launch_plan, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    made = planner(secrets=allowed)
+    made.plan(workload(), 1)
+    now[0] += later
+    made.plan(workload(), 1)
+    assert len(made.asked) == asked
+
+
+def test_secret_that_was_refused_makes_the_next_launch_ask_again(planner):
+    made = planner(secrets=True)
+    made.plan(workload(), 1)
+    made.planner.secret_was_refused("airflow")
+    made.plan(workload(), 1)
+    assert made.asked == ["airflow", "airflow"]
+
+
+def no_hook(pod):
+    """The hook of a deployment that has none."""
+
+
+no_hook.__module__ = "airflow.settings"
+
+
+@pytest.mark.parametrize(
+    ("data", "hook", "namespace"),
+    [
+        pytest.param({"path": "ml.alert"}, no_hook, "airflow", id="the-usual-one"),
+        pytest.param({"path": "other.alert"}, no_hook, "alerts", id="that-of-its-rule"),
+        pytest.param({"path": "ml.alert"}, lambda pod: None, None, id="a-hook-may-send-it-anywhere"),
+        pytest.param(
+            {"path": "x", "kwargs": {"kubernetes_callback": {"rule": "none-such"}}},
+            no_hook,
+            None,
+            id="cannot-be-launched",
+        ),
+        pytest.param({}, no_hook, "airflow", id="nothing-known-of-it"),
+    ],
+)
+def test_namespace_of_a_callback_is_told_from_its_row(planner, data, hook, namespace):
+    rules = '[{"name": "elsewhere", "match": {"callback": "other.*"}, "pod": {"namespace": "alerts"}}]'
+    made = planner(settings={"rules": rules}, hook=hook, watched_namespaces=["airflow", "alerts"])
+    assert made.planner.namespace_of(data) == namespace
