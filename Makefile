@@ -18,7 +18,8 @@ NEWER_PYTHON ?= $(shell dev/newer-python $(PYTHON))
 # kind those whose outcome depends on a kubelet with containers.
 LOCAL_TESTS ?= kubernetes_tests
 PER_AIRFLOW_TESTS := $(addprefix kubernetes_tests/test_,callbacks.py hybrid.py connection_tests.py restart.py)
-KIND_TESTS ?= $(addprefix kubernetes_tests/test_,callbacks.py pod_acceptance.py)
+KIND_TESTS ?= $(addprefix kubernetes_tests/test_,callbacks.py pod_acceptance.py container_failures.py pod_loss.py \
+  least_privilege.py)
 
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airflow-kubernetes-callbacks
 UV_VERSION := $(shell sed -n 's/^uv==//p' constraints/tools.txt)
@@ -43,7 +44,7 @@ demo: $(VENV)/.ready ## Missed deadlines become pods, on a cluster made for it (
 	$(VENV)/bin/python -m kubernetes_tests.demo $(if $(KEEP),--keep) $(ARGS)
 
 ##@ Test
-.PHONY: test quick unit unit-newer-python compat test-local test-slow test-kind monitoring-tools
+.PHONY: test quick unit unit-newer-python compat test-local test-extended test-slow test-kind monitoring-tools
 test: monitoring-tools ## Everything but kind: unit and contract tests, compatibility, the local cluster
 	for airflow in $(AIRFLOWS); do $(MAKE) unit AIRFLOW=$$airflow; done
 	for airflow in $(COMPAT_AIRFLOWS); do $(MAKE) compat AIRFLOW=$$airflow; done
@@ -73,7 +74,11 @@ compat: $(VENV)/.ready ## Airflow versions without executor callbacks (AIRFLOW=3
 
 test-local: $(VENV)/.ready ## Kubernetes tests on the local cluster, one Airflow (AIRFLOW=3.4.0b2)
 	@echo "== Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
-	$(PYTEST) $(LOCAL_TESTS) --cluster local -m "not slow" $(RERUNS) $(ARGS)
+	$(PYTEST) $(LOCAL_TESTS) --cluster local -m "not slow and not extended" $(RERUNS) $(ARGS)
+
+test-extended: $(VENV)/.ready ## More Kubernetes tests on the local cluster, beside those of 'make test' (15 minutes)
+	@echo "== more Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"
+	$(PYTEST) $(LOCAL_TESTS) --cluster local -m "extended and not slow" $(RERUNS) $(ARGS)
 
 test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the crash matrix, the soak (an hour)
 	@echo "== slow Kubernetes tests on the local cluster, Airflow $(AIRFLOW)"

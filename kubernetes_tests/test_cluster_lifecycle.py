@@ -26,6 +26,8 @@ from kubernetes_tests.cluster.pods import Namespace, container, pod, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.extended
+
 pytest_plugins = ["kubernetes_tests.cluster.fixtures"]
 
 ROOT = Path(__file__).parent.parent

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kubernetes_tests.cluster.launcher import LocalCluster
     from kubernetes_tests.cluster.pods import Namespace
 
+pytestmark = pytest.mark.extended
+
 pytest_plugins = ["kubernetes_tests.cluster.fixtures"]
 
 LONG = "sleep 300"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from kubernetes_tests.scenario import MissedDeadline, Scenario
 
+pytestmark = pytest.mark.extended
+
 #: Airflow 3.3 only: a token that reads Connections is a wide one, and travels in nothing but a Secret.
 REMEDY = "connections_and_variables = True and its workload in a Secret (payload_delivery)"
 

@@ -37,6 +37,7 @@ def test_image_that_cannot_be_pulled(scenario: Scenario) -> None:
     scenario.wait_for_no_pods()
 
 
+@pytest.mark.extended
 def test_image_that_must_not_be_pulled_and_is_not_there(scenario: Scenario) -> None:
     scenario.base_container["imagePullPolicy"] = "Never"
     scenario.write_template(scenario.template)
@@ -52,6 +53,7 @@ def test_image_that_must_not_be_pulled_and_is_not_there(scenario: Scenario) -> N
     scenario.wait_for_no_pods()
 
 
+@pytest.mark.extended
 def test_secret_that_the_template_wants_and_is_not_there(scenario: Scenario) -> None:
     scenario.base_container["env"].append(
         {"name": "X", "valueFrom": {"secretKeyRef": {"name": "no-such-secret", "key": "x"}}}
@@ -64,6 +66,7 @@ def test_secret_that_the_template_wants_and_is_not_there(scenario: Scenario) -> 
     assert "no-such-secret" in (row.output or "")
 
 
+@pytest.mark.extended
 def test_pod_that_no_node_can_take(scenario: Scenario) -> None:
     scenario.template["spec"]["nodeSelector"] = {"no-such-label": "x"}
     scenario.write_template(scenario.template)
@@ -103,6 +106,7 @@ def test_program_that_the_image_does_not_have(scenario: Scenario) -> None:
     assert scenario.ledger.runs(callback.key) == 0
 
 
+@pytest.mark.extended
 def test_init_container_that_fails(scenario: Scenario) -> None:
     scenario.template["spec"]["initContainers"] = [
         {
@@ -123,6 +127,7 @@ def test_init_container_that_fails(scenario: Scenario) -> None:
     assert scenario.ledger.runs(callback.key) == 0
 
 
+@pytest.mark.extended
 def test_deadline_that_is_over_before_the_container_begins(scenario: Scenario) -> None:
     scenario.template["spec"]["activeDeadlineSeconds"] = 5
     scenario.base_container["imagePullPolicy"] = "IfNotPresent"
@@ -153,6 +158,7 @@ def assert_lost(scenario: Scenario, callback: MissedDeadline, *words: str) -> No
     assert f"callback-{callback.id}-2" not in scenario.launched_pods()
 
 
+@pytest.mark.extended
 def test_pod_that_the_kubelet_evicts_for_its_use_of_the_disk(scenario: Scenario) -> None:
     scenario.template["spec"]["volumes"] = [{"name": "scratch", "emptyDir": {"sizeLimit": "5Mi"}}]
     scenario.base_container["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
@@ -163,6 +169,7 @@ def test_pod_that_the_kubelet_evicts_for_its_use_of_the_disk(scenario: Scenario)
     assert_lost(scenario, callback, 'Evicted: Usage of EmptyDir volume "scratch" exceeds the limit "5Mi"')
 
 
+@pytest.mark.extended
 def test_running_pod_that_outlives_its_deadline(scenario: Scenario) -> None:
     scenario.template["spec"]["activeDeadlineSeconds"] = 15
     scenario.write_template(scenario.template)
@@ -171,6 +178,7 @@ def test_running_pod_that_outlives_its_deadline(scenario: Scenario) -> None:
     assert_lost(scenario, callback, "DeadlineExceeded: Pod was active on the node longer than")
 
 
+@pytest.mark.extended
 def test_running_pod_that_is_evicted_through_the_api(scenario: Scenario) -> None:
     (callback,) = scenario.miss("succeed", sleep=120)
     scenario.start_scheduler()
@@ -208,6 +216,7 @@ def urgent(scenario: Scenario) -> Iterator[str]:
     scheduling.delete_priority_class(name)
 
 
+@pytest.mark.extended
 def test_running_pod_that_makes_room_for_a_more_important_one(
     scenario: Scenario, scarce_resource: dict[str, str], urgent: str
 ) -> None:
@@ -243,6 +252,7 @@ def test_end_of_the_log_is_the_termination_message(scenario: Scenario) -> None:
     assert len(terminated["message"].encode()) <= 4096
 
 
+@pytest.mark.extended
 def test_pod_of_a_failed_callback_is_deleted_where_that_is_asked_for(scenario: Scenario) -> None:
     (callback,) = scenario.miss("fail")
     scenario.start_scheduler(config={"kubernetes_executor.delete_worker_pods_on_failure": True})
@@ -250,6 +260,7 @@ def test_pod_of_a_failed_callback_is_deleted_where_that_is_asked_for(scenario: S
     scenario.wait_for_no_pods()
 
 
+@pytest.mark.extended
 def test_pod_of_a_successful_callback_is_kept_where_that_is_asked_for(scenario: Scenario) -> None:
     (callback,) = scenario.miss("succeed")
     scenario.start_scheduler(config={"kubernetes_executor.delete_worker_pods": False})

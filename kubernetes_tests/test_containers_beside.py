@@ -59,6 +59,7 @@ def test_sidecar_that_fails_does_not_fail_the_callback(scenario: Scenario) -> No
     assert scenario.ledger.runs(callback.key) == 1
 
 
+@pytest.mark.extended
 def test_storm_of_alerts_leaves_slots_to_tasks(scenario: Scenario) -> None:
     callbacks = scenario.miss("succeed", count=6, sleep=30)
     scenario.start_scheduler(config={"core.parallelism": 4, "kubernetes_callbacks.max_active_callbacks": 2})

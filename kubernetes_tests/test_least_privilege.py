@@ -103,6 +103,7 @@ def test_published_role_is_enough_for_a_whole_life(scenario: Scenario, title: st
     assert refusals(scenario) == []
 
 
+@pytest.mark.extended
 def test_missing_permission_for_secrets_is_named_where_they_are_demanded(scenario: Scenario) -> None:
     """``payload_delivery = secret`` does not fall back: the callback fails and says what is missing."""
     create_account(scenario.cluster, scenario.namespace.name, ACCOUNT)

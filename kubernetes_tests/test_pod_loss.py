@@ -47,6 +47,7 @@ def test_callback_whose_pod_goes_while_it_runs_fails_and_is_not_repeated(scenari
     assert_failed(scenario, callbacks, *SEEN, runs=1)
 
 
+@pytest.mark.extended
 def test_callback_that_outlives_the_active_deadline_of_its_pod_fails(scenario: Scenario) -> None:
     scenario.template["spec"]["activeDeadlineSeconds"] = 15
     scenario.write_template(scenario.template)

@@ -90,6 +90,7 @@ def test_result_of_a_pod_that_ended_while_no_scheduler_ran_is_recorded(
     assert_once(scenario, callback)
 
 
+@pytest.mark.extended
 def test_pod_that_was_deleted_while_no_scheduler_ran_fails_its_callback(scenario: Scenario) -> None:
     (callback,) = scenario.miss("succeed", sleep=60)
     scheduler = scenario.start_scheduler()
@@ -119,6 +120,7 @@ def test_callbacks_that_waited_for_a_slot_are_launched_by_the_next_scheduler(sce
     assert_once(scenario, *callbacks)
 
 
+@pytest.mark.extended
 def test_scheduler_that_is_asked_to_end_leaves_its_callbacks_to_the_next(scenario: Scenario) -> None:
     callbacks = scenario.miss("succeed", count=3, sleep=5)
     scheduler = scenario.start_scheduler(config={"core.parallelism": 1})

@@ -7,12 +7,16 @@ import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from kubernetes_tests.airflow_env import wait_for
 from kubernetes_tests.scenario import STOCK
 
 if TYPE_CHECKING:
     from kubernetes_tests.airflow_env import AirflowProcess
     from kubernetes_tests.scenario import MissedDeadline, Scenario
+
+pytestmark = pytest.mark.extended
 
 #: What in a scheduler's log says that something is broken. Stock warns about much else.
 BROKEN = re.compile(r"Traceback|KeyError|NotImplementedError|Unknown error in KubernetesJobWatcher")
