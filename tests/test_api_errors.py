@@ -22,7 +22,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, remedy
 
 TRANSIENT, PERMANENT = ApiAnswer.TRANSIENT, ApiAnswer.PERMANENT
 CONFLICT, EXISTS = ApiAnswer.CONFLICT, ApiAnswer.ALREADY_EXISTS
@@ -30,6 +30,23 @@ FORBIDDEN, NOT_FOUND, GONE = ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND, ApiAnswer
 
 QUOTA = (
     'pods "callback-1" is forbidden: exceeded quota: pods, requested: pods=1, used: pods=5, limited: pods=5'
+)
+QUOTA_IS_NEW = 'pods "callback-1" is forbidden: status unknown for quota: alerts, resources: limits.cpu,pods,requests.memory'
+ADMISSION_STARTS = 'pods "callback-1" is forbidden: not yet ready to handle request'
+NO_ACCOUNT_YET = (
+    'pods "callback-1" is forbidden: error looking up service account alerts/default: '
+    'serviceaccount "default" not found'
+)
+POD_SECURITY = (
+    'pods "callback-1" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != '
+    'false (container "base" must set securityContext.allowPrivilegeEscalation=false)'
+)
+MUST_SPECIFY = 'pods "callback-1" is forbidden: failed quota: alerts: must specify limits.cpu for: base; limits.memory for: base'
+LIMIT_RANGE = 'pods "callback-1" is forbidden: maximum cpu usage per Container is 1, but limit is 2'
+NO_PRIORITY_CLASS = 'pods "callback-1" is forbidden: no PriorityClass with name alerts was found'
+NOT_ALLOWED = (
+    'pods is forbidden: User "system:serviceaccount:airflow:scheduler" cannot create resource "pods" in API '
+    'group "" in the namespace "alerts"'
 )
 MODIFIED = (
     'Operation cannot be fulfilled on resourcequotas "pods": the object has been modified; please apply'
@@ -46,7 +63,14 @@ def status(code, message="it is so", reason=""):
 
 ANSWERS = [
     pytest.param(*status(403, QUOTA, "Forbidden"), TRANSIENT, id="C1-quota"),
-    pytest.param(*status(403, "User cannot create pods", "Forbidden"), FORBIDDEN, id="C2-forbidden"),
+    pytest.param(*status(403, QUOTA_IS_NEW, "Forbidden"), TRANSIENT, id="quota-is-new"),
+    pytest.param(403, QUOTA_IS_NEW, TRANSIENT, id="quota-is-new-as-plain-text"),
+    pytest.param(*status(403, ADMISSION_STARTS, "Forbidden"), TRANSIENT, id="admission-plugin-starts"),
+    pytest.param(*status(403, NO_ACCOUNT_YET, "Forbidden"), TRANSIENT, id="no-service-account-yet"),
+    pytest.param(*status(403, NOT_ALLOWED, "Forbidden"), FORBIDDEN, id="C2-forbidden"),
+    pytest.param(*status(403, POD_SECURITY, "Forbidden"), FORBIDDEN, id="pod-security"),
+    pytest.param(*status(403, MUST_SPECIFY, "Forbidden"), FORBIDDEN, id="quota-wants-resources"),
+    pytest.param(*status(403, LIMIT_RANGE, "Forbidden"), FORBIDDEN, id="limit-range"),
     pytest.param(
         *status(
             403, 'unable to create new content in namespace "x" because it is being terminated', "Forbidden"
@@ -191,3 +215,28 @@ def unknown_certificate() -> Exception:
 def test_only_an_answer_of_the_server_itself_says_that_nothing_was_created(error, answer, may_have_arrived):
     failure = classify(error)
     assert (failure.answer, failure.may_have_arrived) == (answer, may_have_arrived)
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "begins"),
+    [
+        pytest.param(*status(403, NOT_ALLOWED), "Grant the scheduler's service account", id="permission"),
+        pytest.param(*status(403, POD_SECURITY), "Change the pod template", id="pod-security"),
+        pytest.param(*status(403, MUST_SPECIFY), "Set [kubernetes_callbacks] resources", id="quota"),
+        pytest.param(*status(403, LIMIT_RANGE), "", id="limit-range"),
+        pytest.param(*status(403, NO_PRIORITY_CLASS), "", id="priority-class"),
+        pytest.param(*status(403, DENIED), "", id="denied-by-a-webhook"),
+        pytest.param(403, "<html>Forbidden</html>", "", id="html"),
+        pytest.param(
+            *status(404, 'namespaces "x" not found', "NotFound"), "Create the namespace", id="namespace"
+        ),
+        pytest.param(*status(422, "spec.volumes[1].name: Duplicate value", "Invalid"), "", id="invalid"),
+        pytest.param(*status(400, f"a webhook quotes: {NOT_ALLOWED}"), "", id="other-answer-with-such-words"),
+    ],
+)
+def test_remedy_is_named_only_where_it_is_plain(code, body, begins):
+    error = SyncApiError(status=code)
+    error.body = body
+    told = remedy(classify(error))
+    assert told.startswith(begins)
+    assert bool(told) is bool(begins)

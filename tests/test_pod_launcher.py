@@ -62,8 +62,10 @@ QUOTA = 'pods "callback" is forbidden: exceeded quota: pods, requested: pods=1, 
 MODIFIED = (
     'Operation cannot be fulfilled on resourcequotas "pods": the object has been modified; please apply'
 )
+QUOTA_IS_NEW = 'pods "callback" is forbidden: status unknown for quota: alerts, resources: limits.cpu,pods'
 FOR_NOW = [
     pytest.param({"status": 403, "reason": "Forbidden", "message": QUOTA}, id="C1-quota"),
+    pytest.param({"status": 403, "reason": "Forbidden", "message": QUOTA_IS_NEW}, id="quota-is-new"),
     pytest.param({"status": 409, "reason": "Conflict", "message": MODIFIED}, id="C3-conflict"),
     pytest.param({"status": 409, "body": MODIFIED.encode()}, id="C3-conflict-as-plain-text"),
     pytest.param({"status": 429, "body": b"Too many requests, please try again later.\n"}, id="429"),

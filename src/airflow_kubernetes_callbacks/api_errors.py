@@ -7,6 +7,7 @@ attributes, because a creation may go through either of them.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from enum import Enum
 from ssl import SSLCertVerificationError
@@ -19,6 +20,25 @@ from airflow_kubernetes_callbacks.redact import presentable
 #: Answers that say "not now": throttling, a server that restarts or is behind a broken gateway, a
 #: request that came too early (an admission webhook that is down answers 500, kyverno/kyverno#2869).
 _TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Refusals by admission (403) that pass without anybody's doing.
+_PASSING_REFUSALS = (
+    "exceeded quota",
+    "status unknown for quota",  # the quota is new, and what it limits is not counted yet
+    "not yet ready to handle request",  # an admission plugin of an API server that has just started
+    "error looking up service account",  # that of a new namespace is made a moment later
+)
+#: What is to be done about a refusal, by a pattern in the API server's words.
+_REMEDIES = (
+    (re.compile(r"cannot \w+ resource"), "Grant the scheduler's service account the verb named here."),
+    (
+        re.compile("violates PodSecurity"),
+        "Change the pod template or [kubernetes_callbacks] security_context, or the level of the namespace.",
+    ),
+    (
+        re.compile("failed quota: .*must specify"),
+        "Set [kubernetes_callbacks] resources, or resources in the pod template.",
+    ),
+)
 _MAX_MESSAGE = 1000
 #: Errors of a program, here or in a mutation hook's or a driver's code, that no waiting mends.
 _MISTAKES = (
@@ -101,8 +121,10 @@ def _answer(status: int, reason: str, message: str) -> ApiAnswer:
     if status == 409:
         already_exists = reason == "AlreadyExists" or "already exists" in message
         return ApiAnswer.ALREADY_EXISTS if already_exists else ApiAnswer.CONFLICT
-    if status == 403 and ("exceeded quota" in message or "being terminated" in message):
-        return ApiAnswer.TRANSIENT if "exceeded quota" in message else ApiAnswer.PERMANENT
+    if status == 403 and any(words in message for words in _PASSING_REFUSALS):
+        return ApiAnswer.TRANSIENT
+    if status == 403 and "being terminated" in message:
+        return ApiAnswer.PERMANENT
     if status in _TRANSIENT_STATUSES:
         return ApiAnswer.TRANSIENT
     return {
@@ -147,3 +169,12 @@ def classify(error: BaseException) -> ApiFailure:
         _retry_after(error),
         may_have_arrived=status >= 500 or status == 408,
     )
+
+
+def remedy(failure: ApiFailure) -> str:
+    """Return what is to be done about a request that was refused for good; empty where nothing is plain."""
+    if failure.answer is ApiAnswer.NOT_FOUND:
+        return "Create the namespace, or correct the one in the configuration."
+    if failure.answer is not ApiAnswer.FORBIDDEN:
+        return ""
+    return next((told for words, told in _REMEDIES if words.search(failure.message)), "")

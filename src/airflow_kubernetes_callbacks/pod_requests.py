@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify, remedy
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
@@ -79,14 +79,9 @@ def launch_failure(error: BaseException) -> ApiFailure:
     if failure.answer is ApiAnswer.ALREADY_EXISTS:
         # The pod that had the name is on its way out (or is no callback's): its name comes free.
         return dataclasses.replace(failure, answer=ApiAnswer.TRANSIENT)
-    hint = {
-        ApiAnswer.FORBIDDEN: " Grant the scheduler's service account the verb named here.",
-        ApiAnswer.NOT_FOUND: " Create the namespace, or correct the one in the configuration.",
-    }.get(failure.answer, "")
+    refused = f"Could not start: the API server refused the pod ({failure.message})."
     return dataclasses.replace(
-        failure,
-        answer=ApiAnswer.PERMANENT,
-        message=f"Could not start: the API server refused the pod ({failure.message}).{hint}",
+        failure, answer=ApiAnswer.PERMANENT, message=f"{refused} {remedy(failure)}".rstrip()
     )
 
 
