@@ -79,6 +79,16 @@ ANSWERS = [
         id="C2-namespace-terminating",
     ),
     pytest.param(*status(404, 'namespaces "x" not found', "NotFound"), NOT_FOUND, id="C2-no-namespace"),
+    pytest.param(*status(404, 'pods "x" not found', "NotFound"), NOT_FOUND, id="no-pod"),
+    pytest.param(404, "404 page not found\n", TRANSIENT, id="404-path-is-not-served"),
+    pytest.param(404, "<html><body>404 Not Found</body></html>", TRANSIENT, id="404-of-a-proxy"),
+    pytest.param(404, "", TRANSIENT, id="404-empty"),
+    pytest.param(404, None, TRANSIENT, id="404-none"),
+    pytest.param(404, '{"reason": "NotFound"}', TRANSIENT, id="404-in-the-json-of-another-program"),
+    pytest.param(
+        404, '{"type": "error", "status": "404", "code": "NotFound"}', TRANSIENT, id="404-of-another-api"
+    ),
+    pytest.param(404, '["Status", "NotFound"]', TRANSIENT, id="404-with-a-list"),
     pytest.param(
         *status(400, "Pod in version v1 cannot be handled", "BadRequest"), PERMANENT, id="C2-bad-request"
     ),
@@ -207,6 +217,7 @@ def unknown_certificate() -> Exception:
         pytest.param(SyncApiError(status=504), TRANSIENT, True, id="gateway"),
         pytest.param(SyncApiError(status=429), TRANSIENT, False, id="throttled"),
         pytest.param(AsyncApiError(status=403), FORBIDDEN, False, id="refused"),
+        pytest.param(SyncApiError(status=404), TRANSIENT, False, id="404-that-is-not-the-servers"),
         pytest.param(TypeError("'NoneType' object is not iterable"), PERMANENT, True, id="mistake"),
         pytest.param(KeyError("metadata"), PERMANENT, True, id="mistake-in-a-lookup"),
         pytest.param(json.JSONDecodeError("x", "<html>", 0), TRANSIENT, True, id="answer-that-is-no-json"),

@@ -7,6 +7,7 @@ from kubernetes import client, config
 from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks import pod_client
+from airflow_kubernetes_callbacks.api_errors import classify
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL, RESULT_FINALIZER
 from airflow_kubernetes_callbacks.outcome import pod_view
 from airflow_kubernetes_callbacks.pod_client import PodClient
@@ -187,6 +188,33 @@ def test_finalizer_of_a_pod_that_is_gone_is_off(api_server, pods):
     pods.remove_finalizer(pod)
     pods.delete_pod(pod)
     pods.remove_finalizer(pod)
+
+
+NOT_OF_THE_SERVER = [
+    pytest.param(b"404 page not found\n", id="path-is-not-served"),
+    pytest.param(b"<html><h1>404 Not Found</h1></html>", id="html-of-a-proxy"),
+    pytest.param(b"", id="empty"),
+]
+
+
+@pytest.mark.parametrize("body", NOT_OF_THE_SERVER)
+@pytest.mark.parametrize(
+    ("method", "request_of"),
+    [
+        pytest.param("GET", lambda pods, pod: pods.read_pod(pod.namespace, pod.name), id="read"),
+        pytest.param("DELETE", lambda pods, pod: pods.delete_pod(pod), id="delete"),
+        pytest.param("PATCH", lambda pods, pod: pods.remove_finalizer(pod), id="finalizer"),
+        pytest.param("PATCH", lambda pods, pod: pods.mark_done(pod), id="mark-done"),
+    ],
+)
+def test_404_that_is_not_the_servers_does_not_say_that_a_pod_is_gone(
+    api_server, pods, method, request_of, body
+):
+    pod = view_of(pod_of(api_server, ID, "7", finalizer=True))
+    api_server.fail(method, "/pods/", status=404, body=body)
+    with pytest.raises(ApiException) as raised:
+        request_of(pods, pod)
+    assert classify(raised.value).retryable
 
 
 def test_pod_with_our_finalizer_outlives_its_deletion(api_server, pods):

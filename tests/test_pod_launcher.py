@@ -77,6 +77,7 @@ FOR_NOW = [
     ),
     pytest.param({"status": 502, "body": b"<html><h1>502 Bad Gateway</h1></html>"}, id="C7-html"),
     pytest.param({"status": 503}, id="503"),
+    pytest.param({"status": 404, "body": b"404 page not found\n"}, id="404-that-is-not-the-servers"),
     pytest.param({"reset": True}, id="C4-reset-before-it-was-stored"),
 ]
 

@@ -85,8 +85,8 @@ class ApiFailure:
         return self.answer in (ApiAnswer.TRANSIENT, ApiAnswer.CONFLICT)
 
 
-def _body(error: Any) -> tuple[str, str]:
-    """Return (reason, message) of the Status object in an API error; a body of any kind is tolerated."""
+def _body(error: Any) -> tuple[str, str, str]:
+    """Return (kind, reason, message) of the Status in an API error; a body of any kind is tolerated."""
     body = getattr(error, "body", None)
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
@@ -96,9 +96,9 @@ def _body(error: Any) -> tuple[str, str]:
         status = {"message": body}
     if not isinstance(status, dict):
         status = {"message": str(status)}
-    reason = str(status.get("reason") or "")
+    kind, reason = str(status.get("kind") or ""), str(status.get("reason") or "")
     message = str(status.get("message") or getattr(error, "reason", "") or "no message")
-    return reason, _told(message)
+    return kind, reason, _told(message)
 
 
 def _told(text: str) -> str:
@@ -115,7 +115,7 @@ def _retry_after(error: Any) -> float | None:
     return max(0.0, min(seconds, 3600.0))
 
 
-def _answer(status: int, reason: str, message: str) -> ApiAnswer:
+def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
     if "request is too large" in message:
         return ApiAnswer.PERMANENT  # etcd's limit comes as a 500 (argoproj/argo-workflows#2936)
     if status == 409:
@@ -125,12 +125,15 @@ def _answer(status: int, reason: str, message: str) -> ApiAnswer:
         return ApiAnswer.TRANSIENT
     if status == 403 and "being terminated" in message:
         return ApiAnswer.PERMANENT
+    if status == 404:
+        # Anything else comes from what stands before the API server, and says nothing about the object.
+        of_object = (kind, reason) == ("Status", "NotFound")
+        return ApiAnswer.NOT_FOUND if of_object else ApiAnswer.TRANSIENT
     if status in _TRANSIENT_STATUSES:
         return ApiAnswer.TRANSIENT
     return {
         401: ApiAnswer.TRANSIENT,  # a rotated service account token is read again for the next request
         403: ApiAnswer.FORBIDDEN,
-        404: ApiAnswer.NOT_FOUND,
         410: ApiAnswer.GONE,
     }.get(status, ApiAnswer.PERMANENT)
 
@@ -161,9 +164,9 @@ def classify(error: BaseException) -> ApiFailure:
         text = _told(f"{type(error).__name__}: {error}")
         answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
         return ApiFailure(answer, None, text, may_have_arrived=_was_sent(error))
-    reason, message = _body(error)
+    kind, reason, message = _body(error)
     return ApiFailure(
-        _answer(status, reason, message),
+        _answer(status, kind, reason, message),
         status,
         f"{status}: {message}",
         _retry_after(error),
