@@ -222,12 +222,23 @@ def test_pause_grows_while_the_watch_is_refused_and_is_forgotten_after(watcher, 
     assert pauses[-1] == 1
 
 
-def test_pause_is_as_long_as_the_server_asks(watcher, monkeypatch, pauses):
+@pytest.mark.parametrize(
+    ("asked", "pause"),
+    [
+        pytest.param("7", 7.0, id="short"),
+        pytest.param("60", 60.0, id="longest"),
+        pytest.param("61", 60.0, id="too-long"),
+        pytest.param("3600", 60.0, id="an-hour"),
+        pytest.param("0", 1.0, id="none"),
+    ],
+)
+def test_pause_is_as_long_as_the_server_asks_within_bounds(watcher, monkeypatch, pauses, asked, pause):
+    """The process is the watcher of tasks too."""
     error = ApiException(status=429)
-    error.headers = {"Retry-After": "7"}
+    error.headers = {"Retry-After": asked}
     stream(monkeypatch, error)
     run(watcher)
-    assert pauses == [7.0]
+    assert pauses == [pause]
 
 
 def test_refused_watch_names_verb_and_namespace(watcher, monkeypatch, pauses):

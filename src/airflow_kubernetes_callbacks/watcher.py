@@ -145,7 +145,9 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             self._explain(failure)
             self._put("", RESYNC, {})
             self._pause = min(max(self._pause * 2, 1.0), _LONGEST_PAUSE)
-            time.sleep(0.0 if failure.answer is ApiAnswer.GONE else failure.retry_after or self._pause)
+            # Bounded whatever the server asks for: this process is the tasks' watcher too.
+            asked = min(failure.retry_after or self._pause, _LONGEST_PAUSE)
+            time.sleep(0.0 if failure.answer is ApiAnswer.GONE else asked)
             return "0"
         if version == "0":  # the parent met a 410 in the stream
             self._put("", RESYNC, {})
