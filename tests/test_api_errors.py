@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client.rest import ApiException as SyncApiError
 from kubernetes_asyncio.client.exceptions import ApiException as AsyncApiError
+from urllib3 import ProxyManager, Retry
 from urllib3.connectionpool import HTTPSConnectionPool
 from urllib3.exceptions import (
     ConnectTimeoutError,
     MaxRetryError,
     NewConnectionError,
     ProtocolError,
+    ProxyError,
     ReadTimeoutError,
     SSLError,
 )
@@ -199,9 +201,31 @@ def not_connected(kind: type[Exception]) -> Exception:
     return MaxRetryError(pool, "/api", reason)
 
 
+@pytest.mark.parametrize("scheme", ["https", "http"])
+def test_proxy_that_is_not_there_was_sent_nothing(scheme):
+    """The error is urllib3's own: where it keeps the cause has changed before."""
+    with socket.socket() as bound:
+        url = f"http://127.0.0.1:{closed_port(bound)}"
+        with ProxyManager(url) as proxy, pytest.raises(MaxRetryError) as raised:
+            proxy.request("POST", f"{scheme}://127.0.0.1/api", retries=Retry(1))
+    assert classify(raised.value).may_have_arrived is False
+
+
+def closed_port(bound: socket.socket) -> int:
+    """Return a port that refuses connections for as long as the socket is open."""
+    bound.bind(("127.0.0.1", 0))
+    return bound.getsockname()[1]
+
+
 def unknown_certificate() -> Exception:
     pool = HTTPSConnectionPool("127.0.0.1", 6443)
     return MaxRetryError(pool, "/api", SSLError(SSLCertVerificationError("unable to get local issuer")))
+
+
+def behind_proxy(reason: Exception) -> Exception:
+    """Return the error as urllib3 raises it where the API server is behind an HTTP proxy."""
+    pool = HTTPSConnectionPool("127.0.0.1", 6443)
+    return MaxRetryError(pool, "/api", ProxyError("Unable to connect to proxy", reason))
 
 
 @pytest.mark.parametrize(
@@ -212,6 +236,39 @@ def unknown_certificate() -> Exception:
         pytest.param(not_connected(ConnectTimeoutError), TRANSIENT, False, id="connect-timeout"),
         pytest.param(not_connected(ReadTimeoutError), TRANSIENT, True, id="no-answer-in-time"),
         pytest.param(unknown_certificate(), TRANSIENT, False, id="unknown-certificate"),
+        pytest.param(
+            behind_proxy(NewConnectionError(None, "refused")), TRANSIENT, False, id="proxy-refuses-connection"
+        ),
+        pytest.param(
+            behind_proxy(ConnectTimeoutError("too late")), TRANSIENT, False, id="proxy-is-not-reached"
+        ),
+        pytest.param(
+            behind_proxy(OSError("Tunnel connection failed: 503 Service Unavailable")),
+            TRANSIENT,
+            False,
+            id="proxy-does-not-reach-the-server",
+        ),
+        pytest.param(
+            ProtocolError("Connection aborted.", OSError("Tunnel connection failed: 407 Authenticate")),
+            TRANSIENT,
+            False,
+            id="proxy-does-not-let-pass",
+        ),
+        pytest.param(
+            behind_proxy(ConnectionResetError(104, "reset")), TRANSIENT, True, id="proxy-breaks-off"
+        ),
+        pytest.param(
+            behind_proxy(SSLError(SSLCertVerificationError("self-signed"))),
+            TRANSIENT,
+            False,
+            id="unknown-certificate-of-a-proxy",
+        ),
+        pytest.param(
+            ProtocolError("Connection aborted.", ConnectionResetError(104, "reset")),
+            TRANSIENT,
+            True,
+            id="reset-in-a-request",
+        ),
         pytest.param(ConnectionRefusedError(111, "refused"), TRANSIENT, False, id="bare-refusal"),
         pytest.param(ConnectionResetError(104, "reset"), TRANSIENT, True, id="bare-reset"),
         pytest.param(SyncApiError(status=504), TRANSIENT, True, id="gateway"),

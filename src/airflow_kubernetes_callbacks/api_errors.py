@@ -54,6 +54,8 @@ _MISTAKES = (
 
 #: No connection came about (refused, no such host, no answer to it, an unknown certificate): nothing was sent.
 _NOT_CONNECTED = (ConnectionRefusedError, ConnectTimeoutError, NewConnectionError, SSLCertVerificationError)
+#: How Python's http.client words it that a proxy refused to connect to the server.
+_NO_TUNNEL = "Tunnel connection failed"
 
 
 class ApiAnswer(str, Enum):
@@ -138,17 +140,23 @@ def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
     }.get(status, ApiAnswer.PERMANENT)
 
 
+def _wrapped_in(error: BaseException) -> BaseException | None:
+    """Return the error that another was made of; urllib3 keeps it in one of these places."""
+    places = (getattr(error, "reason", None), getattr(error, "original_error", None), *error.args)
+    return next((place for place in places if isinstance(place, BaseException)), None)
+
+
 def _was_sent(error: BaseException) -> bool:
-    """Tell whether the request may have left this host; urllib3 wraps the error that says so, once or twice."""
-    seen: object = error
+    """Tell whether the request may have left this host; urllib3 wraps the error that says so, up to thrice."""
+    seen: BaseException | None = error
     for _ in range(4):
+        if seen is None:
+            break
         if isinstance(seen, _NOT_CONNECTED):
             return False
-        wrapped = getattr(seen, "reason", None)
-        if not isinstance(wrapped, BaseException):
-            args = getattr(seen, "args", ())
-            wrapped = args[0] if args and isinstance(args[0], BaseException) else None
-        seen = wrapped
+        if isinstance(seen, OSError) and str(seen).startswith(_NO_TUNNEL):
+            return False
+        seen = _wrapped_in(seen)
     return True
 
 
