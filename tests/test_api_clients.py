@@ -6,8 +6,10 @@ import threading
 import time
 
 import pytest
+from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, SSLError
 
 from airflow_kubernetes_callbacks import mixin
 from airflow_kubernetes_callbacks.api_clients import impatient
@@ -55,3 +57,29 @@ def test_retry_after_is_left_to_the_caller(api_server, new_scheduler):
     with pytest.raises(ApiException) as refusal:
         impatient(core, repeats=1).read_namespaced_pod("throttled", "airflow")
     assert (refusal.value.status, refusal.value.headers["Retry-After"]) == (429, "600")
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        pytest.param(NewConnectionError(None, "refused"), 2, id="no-connection"),
+        pytest.param(ProxyError("no proxy", NewConnectionError(None, "refused")), 2, id="no-proxy"),
+        pytest.param(SSLError("EOF occurred in violation of protocol"), 1, id="tls-ends-early"),
+        pytest.param(ProxyError("no proxy", ConnectionResetError(104, "reset")), 1, id="proxy-breaks-off"),
+        pytest.param(ConnectionResetError(104, "reset"), 1, id="reset"),
+        pytest.param(TimeoutError("read timed out"), 1, id="no-answer"),
+    ],
+)
+def test_creation_is_repeated_only_if_it_was_not_sent(monkeypatch, error, tries):
+    """An earlier try that arrived would be forgotten over the last one's error."""
+    core = impatient(CoreV1Api(ApiClient(Configuration(host="http://127.0.0.1:1"))), repeats=1)
+    made = []
+
+    def fail(pool, conn, method, *args, **kwargs):
+        made.append(method)
+        raise error
+
+    monkeypatch.setattr(HTTPConnectionPool, "_make_request", fail)
+    with pytest.raises((HTTPError, OSError)):
+        core.create_namespaced_pod("airflow", {})
+    assert made == ["POST"] * tries

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import socket
 from ssl import SSLCertVerificationError
@@ -24,7 +25,7 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, remedy
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, mark_arrived, remedy, sends_once
 
 TRANSIENT, PERMANENT = ApiAnswer.TRANSIENT, ApiAnswer.PERMANENT
 CONFLICT, EXISTS = ApiAnswer.CONFLICT, ApiAnswer.ALREADY_EXISTS
@@ -308,3 +309,35 @@ def test_remedy_is_named_only_where_it_is_plain(code, body, begins):
     told = remedy(classify(error))
     assert told.startswith(begins)
     assert bool(told) is bool(begins)
+
+
+@pytest.mark.parametrize(
+    ("retries", "once"),
+    [
+        pytest.param(False, True, id="off"),
+        pytest.param(0, True, id="none"),
+        pytest.param(Retry(0), True, id="none-in-total"),
+        pytest.param(Retry(2, other=0), True, id="connections-only"),
+        pytest.param(Retry(2, other=False), True, id="connections-only-by-false"),
+        pytest.param(None, False, id="urllib3s-own"),
+        pytest.param(3, False, id="number"),
+        pytest.param(Retry(3), False, id="any-error"),
+        pytest.param(Retry(total=None, connect=2), False, id="unbounded"),
+        pytest.param(Retry(3, other=0, allowed_methods=None), False, id="every-method"),
+        pytest.param(Retry(3, other=0, allowed_methods=["GET", "POST"]), False, id="post-too"),
+        pytest.param(Retry(3, other=0, allowed_methods=["GET"]), True, id="get-only"),
+    ],
+)
+def test_retries_that_may_send_a_creation_twice_are_known(retries, once):
+    assert sends_once(retries) is once
+
+
+@pytest.mark.parametrize(
+    "error",
+    [ConnectionRefusedError(111, "refused"), not_connected(NewConnectionError), SyncApiError(status=403)],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_is_known_to_have_arrived_is_not_forgotten_over_a_later_error(error):
+    before = classify(error)
+    mark_arrived(error)
+    assert classify(error) == dataclasses.replace(before, may_have_arrived=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
+from urllib3.exceptions import MaxRetryError, NewConnectionError
+from urllib3.util import Retry
 
 from airflow_kubernetes_callbacks import pod_client
 from airflow_kubernetes_callbacks.api_errors import classify
@@ -224,6 +226,39 @@ def test_pod_with_our_finalizer_outlives_its_deletion(api_server, pods):
     assert RESULT_FINALIZER in kept["metadata"]["finalizers"]
     pods.remove_finalizer(pod)
     assert api_server.pods() == []
+
+
+@pytest.mark.parametrize(
+    ("retries", "may_have_arrived"),
+    [
+        pytest.param(False, False, id="off"),
+        pytest.param(Retry(1, other=0), False, id="what-was-not-sent-only"),
+        pytest.param(Retry(1), True, id="the-deployments-own"),
+        pytest.param(None, True, id="urllib3s-own"),
+    ],
+)
+def test_creation_that_may_have_been_sent_before_the_last_try_may_have_arrived(
+    api_server, core, pods, monkeypatch, retries, may_have_arrived
+):
+    monkeypatch.setattr(core.api_client.configuration, "retries", retries)
+    refused = NewConnectionError(None, "refused")
+
+    def create(*args, **kwargs):
+        raise MaxRetryError(None, "/api", refused)
+
+    monkeypatch.setattr(core, "create_namespaced_pod", create)
+    with pytest.raises(MaxRetryError) as raised:
+        pods.create_pod("airflow", {})
+    failure = classify(raised.value)
+    assert (failure.retryable, failure.may_have_arrived) == (True, may_have_arrived)
+
+
+def test_creation_that_the_server_refuses_has_not_arrived(api_server, core, pods, monkeypatch):
+    monkeypatch.setattr(core.api_client.configuration, "retries", Retry(1))
+    api_server.fail("POST", "/pods", status=403, reason="Forbidden", message="no")
+    with pytest.raises(ApiException) as raised:
+        pods.create_pod("airflow", {})
+    assert classify(raised.value).may_have_arrived is False
 
 
 # What else is asked ---------------------------------------------------------------------------------

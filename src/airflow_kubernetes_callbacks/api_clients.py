@@ -32,11 +32,12 @@ class _TimedApiClient(ApiClient):  # type: ignore[misc]
 def impatient(core: CoreV1Api, *, repeats: int, timeout: tuple[float, float] | None = None) -> CoreV1Api:
     """Return a client with the same server, credentials and headers, and with connections of its own.
 
-    :param repeats: how often a request is made again at once if the connection breaks.
+    :param repeats: how often a request is made again at once if the connection breaks: one that creates
+        something only if it was not sent, since the error tells of the last try alone.
     :param timeout: connect and read timeout in seconds of requests that come without one.
     """
     configuration = copy.copy(core.api_client.configuration)
-    configuration.retries = Retry(repeats, respect_retry_after_header=False)
+    configuration.retries = Retry(repeats, other=0, respect_retry_after_header=False)
     api_client = _TimedApiClient(configuration, timeout)
     api_client.default_headers = dict(core.api_client.default_headers)
     return CoreV1Api(api_client)

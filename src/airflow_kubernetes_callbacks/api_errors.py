@@ -14,6 +14,7 @@ from ssl import SSLCertVerificationError
 from typing import Any
 
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
+from urllib3.util import Retry
 
 from airflow_kubernetes_callbacks.redact import presentable
 
@@ -56,6 +57,8 @@ _MISTAKES = (
 _NOT_CONNECTED = (ConnectionRefusedError, ConnectTimeoutError, NewConnectionError, SSLCertVerificationError)
 #: How Python's http.client words it that a proxy refused to connect to the server.
 _NO_TUNNEL = "Tunnel connection failed"
+#: Attribute of an error: see :func:`mark_arrived`.
+_ARRIVED = "_callback_request_arrived"
 
 
 class ApiAnswer(str, Enum):
@@ -160,6 +163,28 @@ def _was_sent(error: BaseException) -> bool:
     return True
 
 
+def sends_once(retries: Any) -> bool:
+    """Tell whether urllib3, with these ``retries``, makes no POST again that may have been sent.
+
+    A connection that did not come about is always made again safely. Where other tries are repeated, the
+    error, which is that of the last one, says nothing of those before.
+    """
+    retry = Retry.from_int(retries)
+    if _none_left(retry.total):
+        return True
+    may_repeat_answered = not retry.allowed_methods or "POST" in retry.allowed_methods
+    return _none_left(retry.other) and not may_repeat_answered
+
+
+def _none_left(tries: int | bool | None) -> bool:
+    return tries is not None and not tries
+
+
+def mark_arrived(error: BaseException) -> None:
+    """Note in the error that what was asked for may be there, whatever the error itself tells."""
+    setattr(error, _ARRIVED, True)
+
+
 def classify(error: BaseException) -> ApiFailure:
     """Return what *error*, raised by a request to the API server, means.
 
@@ -167,18 +192,19 @@ def classify(error: BaseException) -> ApiFailure:
     request may or may not have arrived, which is why every request of this package may be repeated. One that only a mistake in
     a program raises (TypeError, KeyError) is permanent.
     """
+    arrived = bool(getattr(error, _ARRIVED, False))
     status = getattr(error, "status", None)
     if not isinstance(status, int) or isinstance(status, bool) or status == 0:
         text = _told(f"{type(error).__name__}: {error}")
         answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
-        return ApiFailure(answer, None, text, may_have_arrived=_was_sent(error))
+        return ApiFailure(answer, None, text, may_have_arrived=arrived or _was_sent(error))
     kind, reason, message = _body(error)
     return ApiFailure(
         _answer(status, kind, reason, message),
         status,
         f"{status}: {message}",
         _retry_after(error),
-        may_have_arrived=status >= 500 or status == 408,
+        may_have_arrived=arrived or status >= 500 or status == 408,
     )
 
 

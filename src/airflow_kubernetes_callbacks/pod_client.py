@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, mark_arrived, sends_once
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
     CONNECTION_TEST_WORKLOAD,
@@ -81,7 +81,13 @@ class PodClient:
 
     def create_pod(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create the pod and return it as the API server stored it."""
-        return _read(self._core.create_namespaced_pod(namespace, body, **self._args))
+        try:
+            return _read(self._core.create_namespaced_pod(namespace, body, **self._args))
+        except Exception as error:
+            # With retries of the deployment's own, a try before the one that this error is about may have arrived.
+            if classify(error).status is None and not sends_once(self._core.api_client.configuration.retries):
+                mark_arrived(error)
+            raise
 
     def create_secret(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Create the Secret; that it is there already is fine, since its name is the pod's own."""

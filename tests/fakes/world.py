@@ -173,6 +173,9 @@ def workload(callback_id: str) -> Any:
 class InProcessApi:
     """The methods of ``CoreV1Api`` that the pod client calls, on the object store. ``faults``: next answers."""
 
+    #: Each request is made once.
+    api_client = SimpleNamespace(configuration=SimpleNamespace(retries=False))
+
     def __init__(self, world: World) -> None:
         self._world, self._store = world, world.store
         self.faults: deque[str | None] = deque()
