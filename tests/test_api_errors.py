@@ -25,7 +25,14 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, mark_arrived, remedy, sends_once
+from airflow_kubernetes_callbacks.api_errors import (
+    ApiAnswer,
+    arrived,
+    classify,
+    mark_arrived,
+    remedy,
+    sends_once,
+)
 
 TRANSIENT, PERMANENT = ApiAnswer.TRANSIENT, ApiAnswer.PERMANENT
 CONFLICT, EXISTS = ApiAnswer.CONFLICT, ApiAnswer.ALREADY_EXISTS
@@ -341,3 +348,11 @@ def test_what_is_known_to_have_arrived_is_not_forgotten_over_a_later_error(error
     before = classify(error)
     mark_arrived(error)
     assert classify(error) == dataclasses.replace(before, may_have_arrived=True)
+
+
+def test_error_after_the_answer_keeps_its_class_and_is_raised_as_it_is():
+    refused = ConnectionRefusedError(111, "refused")
+    with pytest.raises(ConnectionRefusedError) as raised, arrived():
+        raise refused
+    assert raised.value is refused
+    assert (classify(refused).answer, classify(refused).may_have_arrived) == (TRANSIENT, True)

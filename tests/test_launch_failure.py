@@ -7,7 +7,8 @@ import json
 import pytest
 from kubernetes.client.rest import ApiException
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, mark_arrived
+from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.pod_requests import launch_failure
 
 
@@ -60,3 +61,26 @@ def test_refusal_by_the_server_is_told_with_a_hint_that_fits_it(message, hint):
 def test_refusal_that_passes_by_itself_is_tried_again(message):
     failure = launch_failure(refusal(403, message))
     assert (failure.retryable, failure.message) == (True, f"403: {message}")
+
+
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        pytest.param(ConnectionRefusedError(111, "refused"), True, id="no-connection"),
+        pytest.param(refusal(429, "slow down", "TooManyRequests"), True, id="throttled"),
+        pytest.param(refusal(409, "already exists", "AlreadyExists"), True, id="name-is-taken"),
+        pytest.param(refusal(403, "cannot get resource"), False, id="not-allowed"),
+    ],
+)
+def test_failure_after_the_pod_was_created_may_be_repeated_as_before(error, retryable):
+    assert launch_failure(error).may_have_arrived is False
+    mark_arrived(error)
+    failure = launch_failure(error)
+    assert (failure.retryable, failure.may_have_arrived) == (retryable, True)
+
+
+def test_pod_whose_secret_was_refused_for_good_is_deleted_and_nothing_is_left():
+    error = LaunchError("Could not start: the Secret was refused")
+    mark_arrived(error)
+    failure = launch_failure(error)
+    assert (failure.answer, failure.may_have_arrived) == (ApiAnswer.PERMANENT, False)

@@ -205,6 +205,47 @@ def test_pod_whose_answer_was_lost_is_found_and_not_made_twice(api_server, sched
     assert len({p["metadata"]["uid"] for p in api_server.pods()} | {pod["metadata"]["uid"]}) == 1
 
 
+TAKEN = {"status": 409, "reason": "AlreadyExists", "message": "already exists", "times": None}
+NOT_NOW = {"status": 429, "message": "slow down", "times": None}
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param([("POST", "/secrets", NOT_NOW)], id="created-and-its-secret-is-refused"),
+        pytest.param(
+            [("POST", PODS, TAKEN), ("GET", "/pods/callback", NOT_NOW)], id="there-already-and-not-readable"
+        ),
+        pytest.param([("POST", PODS, TAKEN)], id="there-already-and-gone-when-read"),
+    ],
+)
+def test_launch_that_fails_after_the_pod_was_there_is_remembered_as_one_that_created_it(
+    api_server, scheduler, new_callback, faults
+):
+    """The failure's own answer, a refusal, says of itself that nothing was created."""
+    for method, path, how in faults:
+        api_server.fail(method, path, **how)
+    callback_id = new_callback()
+    track = scheduler.callbacks.cache.track(callback_id)
+    scheduler.until(lambda: track.create_failures, "the launch has failed")
+    assert track.may_be_created
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"status": 429}, {"status": 403, "reason": "Forbidden", "message": QUOTA}],
+    ids=["429", "quota"],
+)
+def test_launch_that_is_refused_at_once_is_remembered_as_one_that_created_nothing(
+    api_server, scheduler, new_callback, answer
+):
+    api_server.fail("POST", PODS, times=None, **answer)
+    callback_id = new_callback()
+    track = scheduler.callbacks.cache.track(callback_id)
+    scheduler.until(lambda: track.create_failures, "the launch has failed")
+    assert not track.may_be_created
+
+
 def test_secret_of_a_pod_whose_answer_was_lost_is_made(api_server, scheduler, new_callback):
     """Without it the pod would wait for its volume until the pending timeout."""
     callback_id = new_callback()

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from ssl import SSLCertVerificationError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from urllib3.util import Retry
 
 from airflow_kubernetes_callbacks.redact import presentable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 #: Answers that say "not now": throttling, a server that restarts or is behind a broken gateway, a
 #: request that came too early (an admission webhook that is down answers 500, kyverno/kyverno#2869).
@@ -185,6 +189,16 @@ def mark_arrived(error: BaseException) -> None:
     setattr(error, _ARRIVED, True)
 
 
+@contextmanager
+def arrived() -> Iterator[None]:
+    """Mark every error in here: the request that they follow has been answered."""
+    try:
+        yield
+    except Exception as error:
+        mark_arrived(error)
+        raise
+
+
 def classify(error: BaseException) -> ApiFailure:
     """Return what *error*, raised by a request to the API server, means.
 
@@ -192,19 +206,19 @@ def classify(error: BaseException) -> ApiFailure:
     request may or may not have arrived, which is why every request of this package may be repeated. One that only a mistake in
     a program raises (TypeError, KeyError) is permanent.
     """
-    arrived = bool(getattr(error, _ARRIVED, False))
+    marked = bool(getattr(error, _ARRIVED, False))
     status = getattr(error, "status", None)
     if not isinstance(status, int) or isinstance(status, bool) or status == 0:
         text = _told(f"{type(error).__name__}: {error}")
         answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
-        return ApiFailure(answer, None, text, may_have_arrived=arrived or _was_sent(error))
+        return ApiFailure(answer, None, text, may_have_arrived=marked or _was_sent(error))
     kind, reason, message = _body(error)
     return ApiFailure(
         _answer(status, kind, reason, message),
         status,
         f"{status}: {message}",
         _retry_after(error),
-        may_have_arrived=arrived or status >= 500 or status == 408,
+        may_have_arrived=marked or status >= 500 or status == 408,
     )
 
 

@@ -19,7 +19,7 @@ from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types impor
 )
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import AirflowKubernetesScheduler
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
 from airflow_kubernetes_callbacks.outcome import PodView, pod_view
@@ -197,20 +197,27 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         namespace, name = pod.metadata.namespace, pod.metadata.name
         secret = self._secrets.pop((namespace, name), None)
         body = self.kube_client.api_client.sanitize_for_serialization(pod)
-        try:
-            view = pod_view(self._callback_pods.create_pod(namespace, body))
-        except Exception as error:
-            if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
-                raise
-            view = self._callback_pods.read_pod(namespace, name)
-            if view is None:
-                raise  # it is being deleted, or it is no callback's pod
+        view = self._create_or_find(namespace, name, body)
         if view is None:
             raise LaunchError(f"Pod {namespace}/{name} came back without its callback_id annotation.")
         if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
-            create_secret(self._callback_pods, view, secret)
+            with arrived():
+                create_secret(self._callback_pods, view, secret)
         self._created[(view.callback_id, str(view.attempt))] = view
         return view
+
+    def _create_or_find(self, namespace: str, name: str, body: dict[str, Any]) -> PodView | None:
+        """Return the pod that was created, or that has the name already; None if it is no callback's."""
+        try:
+            return pod_view(self._callback_pods.create_pod(namespace, body))
+        except Exception as error:
+            if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
+                raise
+            with arrived():
+                view = self._callback_pods.read_pod(namespace, name)
+                if view is None:
+                    raise  # it is being deleted, or it is no callback's pod
+                return view
 
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None:
         """Create the Secret that the pod waits for, in case whoever created the pod could not."""

@@ -66,6 +66,7 @@ class Launcher(Protocol):
 def launch_failure(error: BaseException) -> ApiFailure:
     """Return what the failure of a launch means, worded for ``callback.output``."""
     if isinstance(error, LaunchError):
+        # There is no pod of this callback, or it was deleted again before it could begin.
         return ApiFailure(ApiAnswer.PERMANENT, None, str(error))
     failure = classify(error)
     if failure.retryable:
