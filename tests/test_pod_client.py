@@ -292,3 +292,14 @@ def test_question_that_is_not_answered_is_asked_again_by_the_caller(api_server, 
     api_server.fail("POST", "selfsubjectaccessreviews", status=503)
     with pytest.raises(ApiException):
         pods.may("create", "secrets", "airflow")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"{}", b'{"kind": "Status"}', b'{"message": "hello from a proxy"}'],
+    ids=["empty", "status", "foreign"],
+)
+def test_answer_that_is_no_pod_is_not_taken_for_a_pod_that_is_gone(api_server, pods, body):
+    api_server.fail("GET", "/pods/", status=200, body=body)
+    with pytest.raises(ValueError, match="no pod"):
+        pods.read_pod("airflow", "callback-x-1")

@@ -45,6 +45,14 @@ def _read(response: Any) -> dict[str, Any]:
     return document
 
 
+def _pod(response: Any) -> dict[str, Any]:
+    """Return the pod in the answer; what is no pod must not pass for one that is not there."""
+    document = _read(response)
+    if document.get("kind") != "Pod":
+        raise ValueError("the answer holds no pod: it does not come from a Kubernetes API server")
+    return document
+
+
 def _items(page: Mapping[str, Any]) -> list[Any]:
     """Return what a list holds; something that is no list must not pass for an empty one."""
     items = page.get("items")
@@ -82,7 +90,7 @@ class PodClient:
     def create_pod(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Create the pod and return it as the API server stored it."""
         try:
-            return _read(self._core.create_namespaced_pod(namespace, body, **self._args))
+            return _pod(self._core.create_namespaced_pod(namespace, body, **self._args))
         except Exception as error:
             # With retries of the deployment's own, a try before the one that this error is about may have arrived.
             if classify(error).status is None and not sends_once(self._core.api_client.configuration.retries):
@@ -106,7 +114,7 @@ class PodClient:
     ) -> PodView | None:
         """Return the pod, or None where there is none (or one that is no callback's)."""
         try:
-            pod = _read(self._core.read_namespaced_pod(name, namespace, **self._args))
+            pod = _pod(self._core.read_namespaced_pod(name, namespace, **self._args))
             return pod_view(pod, id_of=id_of)
         except Exception as error:
             if classify(error).answer is ApiAnswer.NOT_FOUND:
@@ -159,7 +167,7 @@ class PodClient:
         # Labels, annotations and finalizers only: a patch with a spec is refused where an admission
         # webhook has changed the spec (apache/airflow#23885).
         body = {"metadata": metadata}
-        return _read(self._core.patch_namespaced_pod(pod.name, pod.namespace, body, **self._args))
+        return _pod(self._core.patch_namespaced_pod(pod.name, pod.namespace, body, **self._args))
 
     def log_tail(self, pod: PodView, *, limit_bytes: int) -> bytes:
         """Return the last *limit_bytes* at most of the base container's log.

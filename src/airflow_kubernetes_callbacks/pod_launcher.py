@@ -202,7 +202,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
             raise LaunchError(f"Pod {namespace}/{name} came back without its callback_id annotation.")
         if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
             with arrived():
-                create_secret(self._callback_pods, view, secret)
+                self._create_secret(view, secret)
         self._created[(view.callback_id, str(view.attempt))] = view
         return view
 
@@ -219,11 +219,18 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
                     raise  # it is being deleted, or it is no callback's pod
                 return view
 
+    def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
+        try:
+            create_secret(self._callback_pods, view, parts)
+        except LaunchError:
+            self.planner.secret_was_refused(view.namespace)
+            raise
+
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None:
         """Create the Secret that the pod waits for, in case whoever created the pod could not."""
         plan = self.planner.plan(make_workload(), pod.attempt)
         if isinstance(plan.payload, SecretPayload):
-            create_secret(self._callback_pods, pod, plan.secret_parts())
+            self._create_secret(pod, plan.secret_parts())
 
     # Watching --------------------------------------------------------------------------------------
 
