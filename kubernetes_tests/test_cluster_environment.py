@@ -194,6 +194,15 @@ def test_working_folder_is_the_one_of_the_container(objects: Namespace) -> None:
     [
         pytest.param("image-command", {}, "entrypoint: default", id="entrypoint_with_command_of_image"),
         pytest.param("args", {"args": ["a", "b"]}, "entrypoint: a b", id="args_replace_command_of_image"),
+        pytest.param(
+            "expanded-args",
+            {
+                "args": ["$$5", "$(PAID)", "$$(PAID)", "$(ABSENT)"],
+                "env": [{"name": "PAID", "value": "$$7"}],
+            },
+            "entrypoint: $5 $7 $(PAID) $(ABSENT)",
+            id="variables_are_expanded_in_args",
+        ),
         pytest.param("command", {"command": ["echo", "own"]}, "own", id="command_replaces_entrypoint"),
     ],
 )

@@ -1,4 +1,4 @@
-"""How large a callback may be: what fits arrives whole, what does not fails at once and says so.
+"""How large a callback may be: what fits arrives whole and unchanged, what does not fails at once and says so.
 
 To the byte that is tested without a cluster; here the size of a workload differs by a few bytes from one
 to the next (the times in it).
@@ -64,6 +64,20 @@ def test_limit_counts_bytes(delivering: tuple[Scenario, str], letter: str) -> No
     assert limit < told_size(scenario, beyond) <= limit + 2 * MARGIN
     (entry,) = scenario.ledger.entries(fits.key)
     assert entry.details["size"] == len(filler.encode())
+
+
+def test_what_kubernetes_expands_in_arguments_arrives_unchanged(delivering: tuple[Scenario, str]) -> None:
+    """The last of the variables is one that the pod has."""
+    scenario, _ = delivering
+    texts = [
+        "cost $$5 and $(HOME)",
+        "$5 $$$ $(",
+        "$(AIRFLOW_IS_K8S_EXECUTOR_POD) $$(AIRFLOW_IS_K8S_EXECUTOR_POD)",
+    ]
+    (callback,) = scenario.miss("echo", texts=texts)
+    scenario.wait_for_state(callback, "success")
+    (entry,) = scenario.ledger.entries(callback.key)
+    assert entry.details["kwargs"] == {"texts": texts}
 
 
 def test_conf_of_the_run_counts(delivering: tuple[Scenario, str]) -> None:

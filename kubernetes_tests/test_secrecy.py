@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from airflow_kubernetes_callbacks.payload import unescaped
 from kubernetes_tests.airflow_env import wait_for
 from kubernetes_tests.scenario import TERMINAL
 from kubernetes_tests.test_cli import CommandLine
@@ -84,7 +85,7 @@ def workload_of(scenario: Scenario, pod: dict[str, Any]) -> tuple[str, dict[str,
     """Return what carries the workload, ``secret`` or ``argument``, and the workload."""
     arguments = pod["spec"]["containers"][0]["args"]
     if "--json-string" in arguments:
-        return "argument", json.loads(arguments[-1])
+        return "argument", json.loads(unescaped(arguments[-1]))
     name = pod["metadata"]["name"]
     (secret,) = [one for one in scenario.namespace.secrets() if one["metadata"]["name"] == name]
     (value,) = secret["data"].values()

@@ -26,6 +26,7 @@ from airflow_kubernetes_callbacks.cli.model import (
 from airflow_kubernetes_callbacks.cli.overview import Surroundings, as_cells, overview, short_path, why_stuck
 from airflow_kubernetes_callbacks.cli.rows import UnknownCallbackError, id_range
 from airflow_kubernetes_callbacks.cli.story import timeline
+from airflow_kubernetes_callbacks.payload import ArgumentPayload
 from tests import pods as k8s
 
 NOW = datetime(2026, 6, 1, 10, 10, tzinfo=UTC)
@@ -367,6 +368,12 @@ def test_shown_pod_has_no_workload_and_the_original_stays(arguments):
     before = json.dumps(document)
     assert TOKEN not in json.dumps(shown_pod(document))
     assert json.dumps(document) == before
+
+
+def test_shown_size_of_a_workload_is_what_its_process_gets():
+    arguments = ArgumentPayload("cost $$5: é").command
+    shown = shown_pod(k8s.pod(containers=[{"name": "base", "args": arguments}]))
+    assert shown["spec"]["containers"][0]["args"][-1] == "(the workload, 12 bytes, not shown)"
 
 
 @pytest.mark.parametrize(

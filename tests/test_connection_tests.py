@@ -33,6 +33,7 @@ from airflow_kubernetes_callbacks.identity import (
     connection_test_id_of,
 )
 from airflow_kubernetes_callbacks.outcome import pod_view
+from airflow_kubernetes_callbacks.payload import unescaped
 from airflow_kubernetes_callbacks.settings import CallbackSettings
 from airflow_kubernetes_callbacks.version_compat import HAS_WORKLOAD_TYPES
 from tests import pods
@@ -315,11 +316,13 @@ class TestExecutor:
 
     def test_workload_as_an_argument_where_secrets_are_not_allowed(self, api_server, scheduler, new_test):
         api_server.allowed = lambda verb, resource, namespace: resource != "secrets"
-        test_id = new_test()
+        test_id = new_test(connection_id="db_$$5_$(HOME)")
         [pod] = until(scheduler, api_server.pods)
         arguments = pod["spec"]["containers"][0]["args"]
-        workload = json.loads(arguments[-1])
+        assert "db_$$$$5_$$(HOME)" in arguments[-1]
+        workload = json.loads(unescaped(arguments[-1]))
         assert workload["connection_test_id"] == test_id
+        assert workload["connection_id"] == "db_$$5_$(HOME)"
         assert workload["type"] == "TestConnection"
         assert api_server.secrets() == []
 

@@ -16,7 +16,7 @@ from airflow.executors.workloads.callback import CallbackDTO, CallbackFetchMetho
 from airflow_kubernetes_callbacks import launch_plan
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner, run_id_of
-from airflow_kubernetes_callbacks.payload import ArgumentPayload, SecretPayload
+from airflow_kubernetes_callbacks.payload import ArgumentPayload, SecretPayload, unescaped
 from airflow_kubernetes_callbacks.rules import load_rules
 from airflow_kubernetes_callbacks.settings import CallbackSettings
 
@@ -141,6 +141,14 @@ def test_workload_travels_unchanged_but_for_its_token(planner):
     plan = planner().plan(given, 1)
     assert {**carried(plan), "token": given.token} == json.loads(given.model_dump_json())
     assert given.token.startswith("made by core")
+
+
+def test_argument_in_the_spec_is_escaped_so_that_kubernetes_leaves_it_as_it_is(planner):
+    plan = planner(secrets=False).plan(workload({"text": "cost $$5 and $(HOME)"}), 1)
+    argument = plan.pod.spec.containers[0].args[-1]
+    assert "cost $$$$5 and $$(HOME)" in argument
+    assert unescaped(argument) == plan.payload.text
+    assert carried(plan)["callback"]["data"]["kwargs"] == {"text": "cost $$5 and $(HOME)"}
 
 
 def test_reserved_kwarg_does_not_reach_the_callback(planner):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import re
 import subprocess
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 from hypothesis import given
@@ -18,12 +19,20 @@ from airflow_kubernetes_callbacks.payload import (
     ArgumentPayload,
     SecretPayload,
     construct_payload_secret,
+    escaped,
     plan_payload,
     size_in_bytes,
+    unescaped,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 ARGUMENT, SECRET, TOO_LARGE = ArgumentPayload, SecretPayload, PayloadTooLargeError
 Delivery = Literal["auto", "secret", "argument"]
+
+#: What etcd takes in one request, by default.
+ETCD_REQUEST_BYTES = 1_572_864
 
 #: D1: texts whose characters and bytes differ.
 TWO_BYTES = "é" * 70_000
@@ -47,6 +56,8 @@ PLANS: dict[str, tuple[str, Delivery, bool, type]] = {
     "secret, one byte over": ("x" * (MAX_SECRET_BYTES + 1), "secret", True, TOO_LARGE),
     "secret, last character over": ("x" * (MAX_SECRET_BYTES - 1) + "é", "secret", True, TOO_LARGE),
     "auto, over every limit (D2)": ("x" * 2_000_000, "auto", True, TOO_LARGE),
+    "argument, at the limit as the process gets it": ("$" * MAX_ARGUMENT_BYTES, "argument", True, ARGUMENT),
+    "argument, one dollar over": ("$" * (MAX_ARGUMENT_BYTES + 1), "argument", True, TOO_LARGE),
 }
 
 
@@ -103,6 +114,64 @@ def test_commands() -> None:
 
     assert ArgumentPayload("{}").command == [*module, "--json-string", "{}"]
     assert SecretPayload("{}").command == [*module, "--json-path", WORKLOAD_PATH]
+
+
+def as_the_kubelet_expands(argument: str, variables: Mapping[str, str]) -> str:
+    """Expand an argument by the rules of ``k8s.io/kubernetes/third_party/forked/golang/expansion``."""
+
+    def expand(match: re.Match[str]) -> str:
+        name = match["name"]
+        return "$" if name is None else variables.get(name, match[0])
+
+    return re.sub(r"\$(?:\$|\((?P<name>[^)]*)\))", expand, argument)
+
+
+VARIABLES = {"HOME": "/root", "A": "$$(A)"}
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("cost $5", "cost $5"),
+        ("cost $$5", "cost $5"),
+        ("$(HOME)", "/root"),
+        ("$$(HOME)", "$(HOME)"),
+        ("$$$(HOME)", "$/root"),
+        ("$(ABSENT) $(A) $(HOME", "$(ABSENT) $$(A) $(HOME"),
+    ],
+    ids=["lone", "doubled", "defined", "escaped", "doubled-then-defined", "undefined-and-open"],
+)
+def test_expansion_of_these_tests_is_that_of_kubernetes(argument: str, expected: str) -> None:
+    assert as_the_kubelet_expands(argument, VARIABLES) == expected
+
+
+ARGUMENTS = {
+    "dollars": "cost $$5, $5, $$$",
+    "defined variable": '{"text": "in $(HOME) and $$(HOME) and $$$(HOME)"}',
+    "variable that is not defined": "$(ABSENT) ${HOME} $HOME",
+    "variable whose value is to be expanded": "$(A)",
+    "open and empty": "$( $() $(HOME $",
+}
+
+
+@pytest.mark.parametrize("text", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_process_gets_the_text_that_kubernetes_would_rewrite(text: str) -> None:
+    argument = ArgumentPayload(text).command[-1]
+
+    assert as_the_kubelet_expands(argument, VARIABLES) == text
+    assert unescaped(argument) == text
+
+
+@given(st.text(st.sampled_from("$()HOMEA ")) | st.text(st.characters(exclude_categories=["Cs"])))
+def test_process_gets_any_text_unchanged(text: str) -> None:
+    assert as_the_kubelet_expands(escaped(text), VARIABLES) == text
+    assert unescaped(escaped(text)) == text
+
+
+def test_largest_argument_stays_far_below_what_the_api_server_stores() -> None:
+    largest = ArgumentPayload("$" * MAX_ARGUMENT_BYTES).command[-1]
+
+    assert size_in_bytes(largest) == 2 * MAX_ARGUMENT_BYTES < ETCD_REQUEST_BYTES // 4
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from airflow.models.log import Log
 from sqlalchemy import select
 
+from airflow_kubernetes_callbacks.payload import unescaped
 from tests.fakes.life import launched, running
 from tests.fakes.scheduler import output_of, state_of
 
@@ -48,7 +49,7 @@ def workload_of(api_server, pod):
     """Return the workload of a pod, from the one place that may have it."""
     arguments = pod["spec"]["containers"][0]["args"]
     if arguments[-2] == "--json-string":
-        return json.loads(arguments[-1])
+        return json.loads(unescaped(arguments[-1]))
     [secret] = [one for one in api_server.secrets() if one["metadata"]["name"] == pod["metadata"]["name"]]
     [value] = secret["data"].values()
     return json.loads(base64.b64decode(value))
@@ -126,7 +127,7 @@ def test_hook_that_raises_with_the_pod_costs_no_token(
     def hook(pod):
         arguments = pod.spec.containers[0].args
         if arguments[-2] == "--json-string":
-            tokens.append(json.loads(arguments[-1])["token"])
+            tokens.append(json.loads(unescaped(arguments[-1]))["token"])
         raise ValueError(f"not this one: {pod}")
 
     monkeypatch.setattr("airflow.settings.pod_mutation_hook", hook, raising=False)

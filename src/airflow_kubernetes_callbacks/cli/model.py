@@ -15,6 +15,7 @@ from airflow_kubernetes_callbacks.identity import (
     connection_test_id_of,
 )
 from airflow_kubernetes_callbacks.outcome import PodView, pod_view
+from airflow_kubernetes_callbacks.payload import size_in_bytes, unescaped
 from airflow_kubernetes_callbacks.redact import mask_secrets
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def _without_workload(arguments: list[Any]) -> list[Any]:
     shown = list(arguments)
     for index, argument in enumerate(shown[:-1]):
         if argument == "--json-string":
-            size = len(str(shown[index + 1]).encode("utf-8", "replace"))
+            size = size_in_bytes(unescaped(str(shown[index + 1])))
             shown[index + 1] = f"(the workload, {size:,} bytes, not shown)"
     return shown
 
