@@ -19,10 +19,11 @@ from airflow_kubernetes_callbacks.author_options import (
 )
 from airflow_kubernetes_callbacks.errors import LaunchError, SettingsError
 from airflow_kubernetes_callbacks.pod_settings import PodSettings, Resources, merged
+from airflow_kubernetes_callbacks.pod_spec import construct_callback_pod
 from airflow_kubernetes_callbacks.pod_template import load_template, parse_template
 from airflow_kubernetes_callbacks.rules import POD_OPTIONS, PodRules, Subject, load_rules, parse_rules
 from airflow_kubernetes_callbacks.settings import OPTIONS, CallbackSettings
-from tests.callback_pods import HELM
+from tests.callback_pods import HELM, as_json, request
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ MATCHES: dict[str, tuple[dict[str, Any], Subject, bool]] = {
     "executor, another": ({"executor": "celery"}, SUBJECT, False),
     "all kinds fit": ({"callback": "*", "dag_id": "*", "team": "*", "executor": "*"}, SUBJECT, True),
     "one kind does not fit": ({"callback": "*", "dag_id": "x"}, SUBJECT, False),
-    "empty match fits all": ({}, SUBJECT, True),
+    "callback, any": ({"callback": "*"}, Subject("a.b", "d"), True),
     "characters": ({"dag_id": "etl_[dw]aily"}, SUBJECT, True),
 }
 
@@ -76,7 +77,7 @@ def test_match(match: dict[str, Any], subject: Subject, fits: bool) -> None:
 
 def test_first_rule_that_fits_is_applied() -> None:
     known = rules(
-        "[{match: {dag_id: x}, pod: {image: a}}, {match: {}, pod: {image: b}}, {match: {}, pod: {image: c}}]"
+        "[{match: {dag_id: x}, pod: {image: a}}, {match: {callback: '*'}, pod: {image: b}}, {match: {callback: '*'}, pod: {image: c}}]"
     )
 
     assert known.settings_for(SUBJECT).image == "b"
@@ -90,7 +91,9 @@ def test_rule_without_match_is_used_by_name_only() -> None:
 
 
 def test_rule_that_the_author_names_takes_the_place_of_the_one_that_fits() -> None:
-    known = rules("[{match: {}, pod: {image: a, priority_class_name: p}}, {name: heavy, pod: {image: b}}]")
+    known = rules(
+        "[{match: {callback: '*'}, pod: {image: a, priority_class_name: p}}, {name: heavy, pod: {image: b}}]"
+    )
 
     chosen = known.settings_for(SUBJECT, AuthorOptions(rule="heavy"))
 
@@ -142,21 +145,25 @@ COMBINED = {
 
 @pytest.mark.parametrize("name", POD_OPTIONS)
 def test_rule_wins_over_option(name: str) -> None:
-    known = rules(json.dumps([{"match": {}, "pod": {name: HIGH[name]}}]), **{name: LOW[name]})
+    known = rules(json.dumps([{"match": {"callback": "*"}, "pod": {name: HIGH[name]}}]), **{name: LOW[name]})
 
-    assert known.settings_for(SUBJECT).model_dump()[name] == COMBINED[name]
+    found = known.settings_for(SUBJECT).model_dump(by_alias=True, exclude_none=True)
+
+    assert found[name] == COMBINED[name]
 
 
 @pytest.mark.parametrize("name", POD_OPTIONS)
 def test_option_holds_where_the_rule_is_silent(name: str) -> None:
-    known = rules('[{"match": {}, "pod": {}}]', **{name: LOW[name]})
+    known = rules('[{"match": {"callback": "*"}, "pod": {}}]', **{name: LOW[name]})
 
     assert known.settings_for(SUBJECT) == PodSettings.model_validate({name: LOW[name]})
 
 
 def test_author_wins_over_rule_and_option() -> None:
     known = rules(
-        json.dumps([{"match": {}, "pod": {"resources": {"limits": {"memory": "2Gi", "cpu": "2"}}}}]),
+        json.dumps(
+            [{"match": {"callback": "*"}, "pod": {"resources": {"limits": {"memory": "2Gi", "cpu": "2"}}}}]
+        ),
         resources={"limits": {"memory": "1Gi", "ephemeral-storage": "1Gi"}},
     )
 
@@ -166,7 +173,7 @@ def test_author_wins_over_rule_and_option() -> None:
 
 
 def test_empty_tolerations_of_a_rule_take_those_of_the_options_away() -> None:
-    known = rules('[{"match": {}, "pod": {"tolerations": []}}]', tolerations=[{"key": "x"}])
+    known = rules('[{"match": {"callback": "*"}, "pod": {"tolerations": []}}]', tolerations=[{"key": "x"}])
 
     assert known.settings_for(SUBJECT).tolerations == []
 
@@ -194,7 +201,7 @@ def test_each_pod_option_is_an_option_of_the_section_and_a_setting() -> None:
 
 def test_namespaces_and_templates_that_are_named_anywhere_are_known() -> None:
     known = rules(
-        "[{match: {}, pod: {namespace: b, pod_template_file: /b}}, {name: x, pod: {namespace: c}}]",
+        "[{match: {callback: '*'}, pod: {namespace: b, pod_template_file: /b}}, {name: x, pod: {namespace: c}}]",
         namespace="a",
         pod_template_file="/a",
     )
@@ -220,7 +227,7 @@ REFUSED = {
         "line 3, at [0].match.dag: there is no such key",
     ),
     "unknown setting": (
-        "- match: {}\n  pod:\n    imge: x\n",
+        "- match: {callback: '*'}\n  pod:\n    imge: x\n",
         "line 3, at [0].pod.imge: there is no such key",
     ),
     "missing pod": ("- name: a\n  pod: {}\n- name: b\n", "line 3, at [1].pod: field required"),
@@ -228,50 +235,93 @@ REFUSED = {
     "empty list of globs": ("- match: {dag_id: []}\n  pod: {}\n", "line 1, at [0].match.dag_id"),
     "number for a glob": ("- match: {dag_id: 7}\n  pod: {}\n", "line 1, at [0].match.dag_id"),
     "bad quantity": (
-        "- match: {}\n  pod:\n    resources:\n      limits:\n        memory: 1 Gi\n",
+        "- match: {callback: '*'}\n  pod:\n    resources:\n      limits:\n        memory: 1 Gi\n",
         "line 5, at [0].pod.resources.limits.memory: '1 Gi' is not a quantity such as 500m or 1Gi",
     ),
     "bad resource name": (
-        "- match: {}\n  pod:\n    resources:\n      limits:\n        'a b': 1\n",
+        "- match: {callback: '*'}\n  pod:\n    resources:\n      limits:\n        'a b': 1\n",
         "line 5, at [0].pod.resources.limits.a b: 'a b' is not a legal label or annotation key",
     ),
     "bad namespace": (
-        "- match: {}\n  pod:\n    namespace: Team_A\n",
+        "- match: {callback: '*'}\n  pod:\n    namespace: Team_A\n",
         "line 3, at [0].pod.namespace: 'Team_A' is not",
     ),
     "bad service account": (
-        "- match: {}\n  pod: {service_account_name: A}\n",
+        "- match: {callback: '*'}\n  pod: {service_account_name: A}\n",
         "[0].pod.service_account_name",
     ),
-    "bad image": ("- match: {}\n  pod: {image: 'a b'}\n", "'a b' is not the name of an image"),
+    "bad image": ("- match: {callback: '*'}\n  pod: {image: 'a b'}\n", "'a b' is not the name of an image"),
     "bad label value": (
-        "- match: {}\n  pod: {labels: {a: 'b c'}}\n",
+        "- match: {callback: '*'}\n  pod: {labels: {a: 'b c'}}\n",
         "[0].pod.labels.a: 'b c' is not a legal label",
     ),
-    "bad label key": ("- match: {}\n  pod: {labels: {'-a': b}}\n", "'-a' is not a legal label"),
+    "bad label key": ("- match: {callback: '*'}\n  pod: {labels: {'-a': b}}\n", "'-a' is not a legal label"),
     "label of ours": (
-        "- match: {}\n  pod:\n    labels:\n      airflow-worker: x\n",
+        "- match: {callback: '*'}\n  pod:\n    labels:\n      airflow-worker: x\n",
         "line 3, at [0].pod.labels: airflow-worker: set by the executor, it identifies the pod",
     ),
     "label of the stock executor": (
-        "- match: {}\n  pod: {labels: {kubernetes_executor: 'True'}}\n",
+        "- match: {callback: '*'}\n  pod: {labels: {kubernetes_executor: 'True'}}\n",
         "kubernetes_executor",
     ),
     "annotation of ours": (
-        "- match: {}\n  pod: {annotations: {callback_id: x}}\n",
+        "- match: {callback: '*'}\n  pod: {annotations: {callback_id: x}}\n",
         "callback_id: set by the executor",
     ),
-    "toleration that is a text": ("- match: {}\n  pod: {tolerations: [x]}\n", "[0].pod.tolerations[0]"),
+    "toleration that is a text": (
+        "- match: {callback: '*'}\n  pod: {tolerations: [x]}\n",
+        "[0].pod.tolerations[0]",
+    ),
+    "toleration with an unknown key": (
+        "- match: {callback: '*'}\n  pod:\n    tolerations:\n    - key: a\n      efect: NoSchedule\n",
+        "line 5, at [0].pod.tolerations[0].efect: there is no such key",
+    ),
+    "toleration with a name in another case": (
+        "- match: {callback: '*'}\n  pod: {tolerations: [{key: a, effect: NoExecute, toleration_seconds: 5}]}\n",
+        "line 2, at [0].pod.tolerations[0].toleration_seconds: there is no such key",
+    ),
+    "toleration with a bad operator": (
+        "- match: {callback: '*'}\n  pod: {tolerations: [{key: a, operator: exists}]}\n",
+        "line 2, at [0].pod.tolerations[0].operator: input should be 'Exists', 'Equal'",
+    ),
+    "toleration with an illegal key": (
+        "- match: {callback: '*'}\n  pod: {tolerations: [{key: a b}]}\n",
+        "line 2, at [0].pod.tolerations[0].key: 'a b' is not a legal label or annotation key",
+    ),
+    "toleration that does not fit together": (
+        "- match: {callback: '*'}\n  pod:\n    tolerations:\n    - {key: a}\n    - {value: b}\n",
+        "line 5, at [0].pod.tolerations[1]: a toleration without key needs the operator Exists",
+    ),
+    "match without conditions": (
+        "- pod: {}\n  name: heavy\n  match: {}\n",
+        "line 3, at [0].match: the rule 'heavy' has a match without conditions; write callback: \"*\" if",
+    ),
+    "match without conditions, in a rule without a name": (
+        "- {name: a, pod: {}}\n- match: {}\n  pod: {}\n",
+        "line 2, at [1].match: this rule has a match without conditions",
+    ),
+    "match without a value": (
+        "- name: heavy\n  match:\n  #  dag_id: etl_*\n  pod: {}\n",
+        "line 2, at [0].match: the rule 'heavy' has a match without conditions",
+    ),
+    "condition without a value": (
+        "- name: heavy\n  match:\n    callback: a.*\n    dag_id:\n  pod: {}\n",
+        "line 4, at [0].match.dag_id: the rule 'heavy' has a condition without a value; give it a glob",
+    ),
+    "condition of null in JSON": (
+        '[{"match":\n {"team": null}, "pod": {}}]',
+        "line 2, at [0].match.team: this rule has a condition without a value",
+    ),
     "two rules of one name": (
         "- {name: a, pod: {}}\n- {name: a, pod: {}}\n",
         "line 2, at [1].name: there is already",
     ),
     "neither match nor name": ("- pod: {}\n", "line 1, at [0]: a rule needs a match, a name or both"),
     "a key twice": (
-        "- match: {}\n  pod:\n    image: a\n    image: b\n",
+        "- match: {callback: '*'}\n  pod:\n    image: a\n    image: b\n",
         "line 4: the key 'image' stands here a second",
     ),
-    "JSON": ('[\n {"match": {},\n  "pod": {"image": 3}}\n]', "line 3, at [0].pod.image"),
+    "JSON": ('[\n {"match": {"callback": "*"},\n  "pod": {"image": 3}}\n]', "line 3, at [0].pod.image"),
 }
 
 
@@ -291,7 +341,7 @@ def test_no_rules(text: str) -> None:
 
 def test_numbers_are_taken_where_yaml_gives_numbers() -> None:
     (rule,) = parse_rules(
-        "[{match: {}, pod: {resources: {requests: {cpu: 0.5, memory: 1Gi}, limits: {cpu: 1}},"
+        "[{match: {callback: '*'}, pod: {resources: {requests: {cpu: 0.5, memory: 1Gi}, limits: {cpu: 1}},"
         " labels: {version: 3, enabled: true}, annotations: {inject: false}}}]",
         "rules",
     )
@@ -311,6 +361,70 @@ def test_quantities(quantity: str) -> None:
 def test_bad_quantities(quantity: Any) -> None:
     with pytest.raises(ValueError, match="memory"):
         Resources.model_validate({"limits": {"memory": quantity}})
+
+
+TOLERATIONS: dict[str, dict[str, Any]] = {
+    "everything": {"operator": "Exists"},
+    "everything, in full": {"key": "", "operator": "Exists", "value": "", "effect": ""},
+    "key of any value": {"key": "dedicated", "operator": "Exists", "effect": "NoSchedule"},
+    "key and value": {"key": "example.com/pool", "operator": "Equal", "value": "alerts"},
+    "no operator is Equal": {"key": "dedicated", "value": "alerts", "effect": "PreferNoSchedule"},
+    "empty operator is Equal": {"key": "dedicated", "operator": "", "value": "alerts"},
+    "for a time": {"key": "a", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60},
+}
+
+
+@pytest.mark.parametrize("toleration", TOLERATIONS.values(), ids=TOLERATIONS)
+def test_toleration_reaches_the_pod_as_it_is_written(toleration: dict[str, Any]) -> None:
+    settings = PodSettings.model_validate({"tolerations": [toleration]})
+
+    pod = as_json(construct_callback_pod(request(HELM, settings=settings)))
+
+    assert pod["spec"]["tolerations"] == [toleration]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(1, "1"), (True, "true"), (0.5, "0.5")], ids=["number", "boolean", "fraction"]
+)
+def test_value_of_a_toleration_may_be_what_yaml_makes_of_it(value: object, expected: str) -> None:
+    settings = PodSettings.model_validate({"tolerations": [{"key": "a", "value": value}]})
+
+    assert settings.tolerations is not None
+    assert settings.tolerations[0].value == expected
+
+
+BAD_TOLERATIONS: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown key": ({"operator": "Exists", "efect": "NoSchedule"}, "efect"),
+    "name of the Python client": ({"operator": "Exists", "toleration_seconds": 1}, "toleration_seconds"),
+    "operator in lower case": ({"key": "a", "operator": "exists"}, "operator"),
+    "unknown operator": ({"key": "a", "operator": "In", "value": "b"}, "operator"),
+    "unknown effect": ({"key": "a", "effect": "NoRun"}, "effect"),
+    "effect in lower case": ({"key": "a", "effect": "noSchedule"}, "effect"),
+    "illegal key": ({"key": "a b"}, "key"),
+    "illegal value": ({"key": "a", "value": "b c"}, "value"),
+    "seconds that are a text": (
+        {"key": "a", "effect": "NoExecute", "tolerationSeconds": "60"},
+        "tolerationSeconds",
+    ),
+    "seconds that are a fraction": (
+        {"key": "a", "effect": "NoExecute", "tolerationSeconds": 1.5},
+        "tolerationSeconds",
+    ),
+    "seconds that are a boolean": (
+        {"key": "a", "effect": "NoExecute", "tolerationSeconds": True},
+        "tolerationSeconds",
+    ),
+    "seconds without NoExecute": ({"key": "a", "tolerationSeconds": 60}, "needs the effect NoExecute"),
+    "nothing": ({}, "needs the operator Exists"),
+    "no key": ({"operator": "Equal", "value": "a"}, "needs the operator Exists"),
+    "value that is not looked at": ({"key": "a", "operator": "Exists", "value": "b"}, "has no value"),
+}
+
+
+@pytest.mark.parametrize(("toleration", "words"), BAD_TOLERATIONS.values(), ids=BAD_TOLERATIONS)
+def test_toleration_that_kubernetes_would_not_take_is_refused(toleration: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        PodSettings.model_validate({"tolerations": [toleration]})
 
 
 @given(st.text(max_size=80))
@@ -352,7 +466,7 @@ def test_rules_file(tmp_path: Path) -> None:
 
 def test_error_in_a_rules_file_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
-    path.write_text("- match: {}\n")
+    path.write_text("- match: {callback: '*'}\n")
 
     with pytest.raises(SettingsError, match=rf"^{path}, line 1, at \[0\].pod: "):
         load_rules(replace(CallbackSettings(), rules_file=str(path)))
@@ -381,6 +495,10 @@ BAD_OPTIONS = {
     ),
     "labels": ({"labels": {"a": "b c"}}, r"\[kubernetes_callbacks\] labels.a: 'b c' is not a legal label"),
     "annotations": ({"annotations": {"dag_id": "x"}}, r"annotations: dag_id: set by the executor"),
+    "tolerations": (
+        {"tolerations": [{"operator": "Exists"}, {"key": "a", "efect": "NoSchedule"}]},
+        r"\[kubernetes_callbacks\] tolerations.1.efect: there is no such key. Correct or remove it.",
+    ),
 }
 
 

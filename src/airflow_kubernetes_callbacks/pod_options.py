@@ -84,7 +84,7 @@ POD_OPTIONS: tuple[Option, ...] = (
         "tolerations",
         json_value(list, "a list of tolerations"),
         "",
-        "Tolerations of callback pods, as JSON, in place of the template's.",
+        "Tolerations of callback pods, as JSON, in place of the template's; their keys are those of Kubernetes.",
         example='[{"key": "dedicated", "operator": "Equal", "value": "alerts", "effect": "NoSchedule"}]',
     ),
     Option(

@@ -7,9 +7,9 @@ part) from the Dag author; later ones win over earlier ones, see :func:`merged`.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from airflow_kubernetes_callbacks import identity
 
@@ -49,6 +49,10 @@ def _key(value: str) -> str:
     return value
 
 
+def _key_or_empty(value: str) -> str:
+    return _key(value) if value else value
+
+
 def _not_ours(value: dict[str, str]) -> dict[str, str]:
     if taken := sorted(value.keys() & identity.RESERVED_KEYS):
         raise ValueError(f"{', '.join(taken)}: set by the executor, it identifies the pod")
@@ -76,6 +80,26 @@ class Resources(_Checked):
     limits: dict[MetadataKey, Quantity] = Field(default_factory=dict)
 
 
+class Toleration(_Checked):
+    """A toleration with the names of Kubernetes; what its API server would refuse is refused here."""
+
+    key: Annotated[str, AfterValidator(_key_or_empty)] | None = None
+    operator: Literal["Exists", "Equal", ""] | None = None
+    value: LabelValue | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute", ""] | None = None
+    toleration_seconds: Annotated[int, Strict()] | None = Field(default=None, alias="tolerationSeconds")
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Toleration:
+        if not self.key and self.operator != "Exists":
+            raise ValueError("a toleration without key needs the operator Exists")
+        if self.operator == "Exists" and self.value:
+            raise ValueError("a toleration with the operator Exists has no value")
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise ValueError("tolerationSeconds needs the effect NoExecute")
+        return self
+
+
 class PodSettings(_Checked):
     """Settings of a callback pod; what is None or empty is left as the template has it."""
 
@@ -90,7 +114,7 @@ class PodSettings(_Checked):
         default_factory=dict
     )
     node_selector: dict[MetadataKey, LabelValue] = Field(default_factory=dict)
-    tolerations: list[dict[str, Any]] | None = None
+    tolerations: list[Toleration] | None = None
 
 
 def merged(under: PodSettings, over: PodSettings) -> PodSettings:

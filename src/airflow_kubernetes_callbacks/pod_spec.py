@@ -16,7 +16,7 @@ What wins over what, weakest first:
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 from kubernetes.client import models as k8s
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from airflow_kubernetes_callbacks.pod_identity import PodIdentity
+    from airflow_kubernetes_callbacks.pod_settings import Toleration
 
 
 #: Stands in a shape for the name of the pod, which is its Secret's name too.
@@ -230,13 +231,13 @@ def _mount_workload(spec: k8s.V1PodSpec, base: k8s.V1Container) -> None:
     ]
 
 
-def _toleration(item: dict[str, Any]) -> k8s.V1Toleration:
+def _toleration(item: Toleration) -> k8s.V1Toleration:
     return k8s.V1Toleration(
-        effect=item.get("effect"),
-        key=item.get("key"),
-        operator=item.get("operator"),
-        toleration_seconds=item.get("tolerationSeconds"),
-        value=item.get("value"),
+        effect=item.effect,
+        key=item.key,
+        operator=item.operator,
+        toleration_seconds=item.toleration_seconds,
+        value=item.value,
     )
 
 

@@ -7,7 +7,7 @@ rule that the Dag author names), the resources that the Dag author asks for. A r
 
     - name: heavy                # optional; the name by which a Dag author may choose it
       match:                     # optional; without it the rule is used only by name
-        callback: "alerts.*"     # a glob, or a list of them; all kinds that are given must fit
+        callback: "alerts.*"     # a glob, or a list of them; all kinds that are given must fit ("*": all)
         dag_id: ["etl_*", "ml_*"]
         team: data
         executor: kubernetes
@@ -198,9 +198,30 @@ def parse_rules(text: str, source: str) -> tuple[Rule, ...]:
     for index, rule in enumerate(rules):
         if rule.name is not None and seen.setdefault(rule.name, index) != index:
             raise document.error((index, "name"), f"there is already a rule named {rule.name!r}")
+        _refuse_empty_match(document, index, rule)
         if rule.name is None and rule.match is None:
             raise document.error((index,), "a rule needs a match, a name or both, or it is never used")
     return rules
+
+
+def _refuse_empty_match(document: YamlSource, index: int, rule: Rule) -> None:
+    """Refuse conditions that were begun and not written: as ones that always fit they would take over."""
+    if "match" not in rule.model_fields_set:
+        return
+    title = "this rule" if rule.name is None else f"the rule {rule.name!r}"
+    if rule.match is None or not rule.match.model_fields_set:
+        raise document.error(
+            (index, "match"),
+            f'{title} has a match without conditions; write callback: "*" if it is for all callbacks, or '
+            "remove match if it is used by its name only",
+        )
+    for kind in sorted(rule.match.model_fields_set):
+        if getattr(rule.match, kind) is None:
+            raise document.error(
+                (index, "match", kind),
+                f"{title} has a condition without a value; give it a glob or a list of them, or remove it (a "
+                'rule for all callbacks has callback: "*")',
+            )
 
 
 def _words(error: Any) -> str:
