@@ -11,7 +11,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.connectionpool import HTTPConnectionPool
 from urllib3.exceptions import HTTPError, NewConnectionError, ProxyError, SSLError
 
-from airflow_kubernetes_callbacks import mixin
+from airflow_kubernetes_callbacks import api_clients, mixin
 from airflow_kubernetes_callbacks.api_clients import impatient
 
 
@@ -83,3 +83,42 @@ def test_creation_is_repeated_only_if_it_was_not_sent(monkeypatch, error, tries)
     with pytest.raises((HTTPError, OSError)):
         core.create_namespaced_pod("airflow", {})
     assert made == ["POST"] * tries
+
+
+# What a client_factory may return --------------------------------------------------------------------
+
+
+class SigningClient(ApiClient):
+    """As a deployment may have it: credentials that it makes for each request."""
+
+    def request(self, method, url, headers=None, **more):
+        return super().request(method, url, headers={**headers, "X-Signature": "signed"}, **more)
+
+
+def signing_client():
+    """Return the client of the configuration as another class."""
+    from airflow.providers.cncf.kubernetes.kube_client import get_kube_client
+
+    return CoreV1Api(SigningClient(get_kube_client().api_client.configuration))
+
+
+def test_client_of_a_factory_makes_the_requests_about_callbacks(api_server, new_scheduler, new_callback):
+    scheduler = new_scheduler(KUBERNETES_EXECUTOR__CLIENT_FACTORY=f"{__name__}.signing_client")
+    new_callback()
+    scheduler.until(lambda: api_server.pods(), "created")
+    made = api_server.made("POST")
+    assert made
+    assert all(request.headers.get("X-Signature") == "signed" for request in made)
+
+
+def test_client_of_a_factory_is_used_itself_and_hurried_where_that_is_asked_for(
+    monkeypatch, api_server, never
+):
+    monkeypatch.setattr(api_clients.conf, "get", lambda *args, **kwargs: "some.factory")
+    core = CoreV1Api(SigningClient(Configuration(host=api_server.url)))
+    assert impatient(core, repeats=1) is core
+    api_server.fail("GET", "/pods/never-answered", gate=never, times=None)
+    hurried = impatient(core, repeats=0, timeout=(0.3, 0.3))
+    assert hurried.api_client is core.api_client
+    with pytest.raises(HTTPError):
+        hurried.read_namespaced_pod("never-answered", "airflow")

@@ -491,7 +491,7 @@ def test_e1_unschedulable_pod_is_deleted_and_the_scheduler_is_quoted(
     api_server, new_scheduler, new_callback, creation
 ):
     scheduler = new_scheduler(
-        KUBERNETES_CALLBACKS__PENDING_TIMEOUT="1", KUBERNETES_CALLBACKS__LAUNCH_RETRIES="0", **creation
+        KUBERNETES_CALLBACKS__PENDING_TIMEOUT="5", KUBERNETES_CALLBACKS__LAUNCH_RETRIES="0", **creation
     )
     callback_id = new_callback()
     pod = launched(api_server, scheduler, callback_id)
@@ -505,7 +505,7 @@ def test_pod_that_begins_while_it_is_condemned_is_not_deleted(
     api_server, new_scheduler, new_callback, creation
 ):
     """The deletion holds the version that was seen: the callback that began meanwhile runs on."""
-    scheduler = new_scheduler(KUBERNETES_CALLBACKS__PENDING_TIMEOUT="1", **creation)
+    scheduler = new_scheduler(KUBERNETES_CALLBACKS__PENDING_TIMEOUT="4", **creation)
     callback_id = new_callback()
     pod = launched(api_server, scheduler, callback_id)
     api_server.node.bind(pod)

@@ -71,14 +71,17 @@ def callback_namespaces(kube_config: Any, rules: PodRules) -> list[str] | None:
     return None if stock is None else sorted({*stock, *rules.namespaces})
 
 
-def pod_client(core: Any, kube_config: Any, rules: PodRules) -> PodClient:
+def pod_client(core: Any, kube_config: Any, rules: PodRules, *, connections: int = 1) -> PodClient:
     """Build what makes the requests about callback pods; *core* is the executor's client.
+
+    From *connections* threads it makes launches, and from as many other requests; a connection that is not
+    kept for the next one costs more than the request.
 
     It waits at most a minute for an answer, so that a list that hangs does not hold up the reconciler.
     Retries that the deployment has configured are left as they are.
     """
     if not conf.getjson("kubernetes_executor", "api_client_retry_configuration", fallback={}):
-        core = impatient(core, repeats=1)
+        core = impatient(core, repeats=1, connections=2 * connections)
     return PodClient(
         core,
         namespaces=callback_namespaces(kube_config, rules),
@@ -92,7 +95,7 @@ def launcher_class(
     """Return what the parent's ``start()`` is to build in place of the stock launcher."""
 
     def build(*args: Any, kube_client: Any, kube_config: Any, **kwargs: Any) -> CallbackKubernetesScheduler:
-        client = pod_client(kube_client, kube_config, rules)
+        client = pod_client(kube_client, kube_config, rules, connections=settings.launch_concurrency)
         return CallbackKubernetesScheduler(
             *args,
             kube_client=kube_client,
@@ -175,7 +178,7 @@ def build_controller(
         namespace_of=executor.kube_scheduler.planner.namespace_of,
     )
     kube_config = executor.kube_config
-    client = pod_client(executor.kube_client, kube_config, rules)
+    client = pod_client(executor.kube_client, kube_config, rules, connections=settings.launch_concurrency)
     requests = Requests(
         client=client,
         store=store,

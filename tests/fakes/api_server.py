@@ -49,6 +49,7 @@ class Request:
     query: dict[str, str]
     body: Any
     status: int | None
+    headers: dict[str, str]
 
 
 class FakeApiServer:
@@ -206,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             verb = "WATCH" if query.get("watch") in ("true", "True", "1") else "LIST"
         # Noted before the answer goes out: whoever has the answer finds the request in the list.
         self._note_as = lambda status: self.server.api.note(
-            Request(self.command, verb, split.path, query, body, status)
+            Request(self.command, verb, split.path, query, body, status, dict(self.headers))
         )
         try:
             self._answer(verb, split.path, query, body)
