@@ -9,7 +9,7 @@ from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, mark_arrived
 from airflow_kubernetes_callbacks.errors import LaunchError
-from airflow_kubernetes_callbacks.pod_requests import launch_failure
+from airflow_kubernetes_callbacks.launch_failure import launch_failure
 
 
 def refusal(code, message, reason="Forbidden"):

@@ -30,10 +30,10 @@ from airflow_kubernetes_callbacks.connection_test import (
 )
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import connection_test_id_of
+from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.outcome import pod_view
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_launcher import create_secret
-from airflow_kubernetes_callbacks.pod_requests import launch_failure
 from airflow_kubernetes_callbacks.reason import could_not_start
 from airflow_kubernetes_callbacks.workers import WorkerPool
 

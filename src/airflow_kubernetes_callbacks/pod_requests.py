@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify, remedy
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
 from airflow_kubernetes_callbacks.redact import mask_log, mask_secrets
@@ -61,29 +62,6 @@ class Launcher(Protocol):
     def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[PodView | BaseException]: ...
 
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None: ...
-
-
-def launch_failure(error: BaseException) -> ApiFailure:
-    """Return what the failure of a launch means, worded for ``callback.output``."""
-    if isinstance(error, LaunchError):
-        # There is no pod of this callback, or it was deleted again before it could begin.
-        return ApiFailure(ApiAnswer.PERMANENT, None, str(error))
-    failure = classify(error)
-    if failure.retryable:
-        return failure
-    if failure.status is None:
-        return dataclasses.replace(
-            failure,
-            message=f"Could not start: an unexpected error, which is likely a mistake in a program: {failure.message}. "
-            "The scheduler's log has the traceback.",
-        )
-    if failure.answer is ApiAnswer.ALREADY_EXISTS:
-        # The pod that had the name is on its way out (or is no callback's): its name comes free.
-        return dataclasses.replace(failure, answer=ApiAnswer.TRANSIENT)
-    refused = f"Could not start: the API server refused the pod ({failure.message})."
-    return dataclasses.replace(
-        failure, answer=ApiAnswer.PERMANENT, message=f"{refused} {remedy(failure)}".rstrip()
-    )
 
 
 def _failed(pod: PodView, error: Exception) -> Answer:
