@@ -172,6 +172,23 @@ def test_creation_that_is_refused_for_good_fails_at_once(api_server, scheduler, 
     fails_for_good(scheduler, api_server, callback_id, "Could not start", *words)
 
 
+def test_pod_that_admission_makes_unrecognisable_is_deleted_at_once(
+    api_server, scheduler, new_callback, monkeypatch
+):
+    """Nobody would know it again: it would send its alert, and its row would say that it did not start."""
+    real = api_server.store.create
+
+    def without_annotations(plural, namespace, body):
+        body["metadata"].pop("annotations", None)
+        return real(plural, namespace, body)
+
+    monkeypatch.setattr(api_server.store, "create", without_annotations)
+    callback_id = new_callback()
+    scheduler.until(lambda: state_of(callback_id) == FAILED, "failure is recorded")
+    assert "admission webhooks" in output_of(callback_id)
+    assert api_server.pods() == []
+
+
 def test_c2_one_bad_callback_costs_itself_only(api_server, scheduler, new_callback, hook):
     bad, good = new_callback(path="alerts.bad"), new_callback(path="alerts.good")
     api_server.fail("POST", PODS, status=422, reason="Invalid", message="no")

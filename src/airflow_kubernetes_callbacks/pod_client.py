@@ -97,6 +97,14 @@ class PodClient:
                 mark_arrived(error)
             raise
 
+    def delete_created(self, pod: Mapping[str, Any]) -> None:
+        """Delete a pod that was just created, at once, whatever it has become by admission."""
+        metadata = pod["metadata"]
+        body = {"preconditions": {"uid": metadata["uid"]}, "gracePeriodSeconds": 0}
+        _read(
+            self._core.delete_namespaced_pod(metadata["name"], metadata["namespace"], body=body, **self._args)
+        )
+
     def create_secret(self, namespace: str, body: Mapping[str, Any]) -> None:
         """Create the Secret; that it is there already is fine, since its name is the pod's own."""
         try:

@@ -199,7 +199,10 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         body = self.kube_client.api_client.sanitize_for_serialization(pod)
         view = self._create_or_find(namespace, name, body)
         if view is None:
-            raise LaunchError(f"Pod {namespace}/{name} came back without its callback_id annotation.")
+            raise LaunchError(
+                f"Pod {namespace}/{name} came back without its annotation {CALLBACK_ID_ANNOTATION} and was deleted "
+                "again. Keep admission webhooks from taking annotations off callback pods."
+            )
         if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
             with arrived():
                 self._create_secret(view, secret)
@@ -209,7 +212,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
     def _create_or_find(self, namespace: str, name: str, body: dict[str, Any]) -> PodView | None:
         """Return the pod that was created, or that has the name already; None if it is no callback's."""
         try:
-            return pod_view(self._callback_pods.create_pod(namespace, body))
+            created = self._callback_pods.create_pod(namespace, body)
         except Exception as error:
             if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
                 raise
@@ -218,6 +221,10 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
                 if view is None:
                     raise  # it is being deleted, or it is no callback's pod
                 return view
+        if (view := pod_view(created)) is None:
+            # Nobody would know it again: neither its result nor that it is there.
+            self._callback_pods.delete_created(created)
+        return view
 
     def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
         try:
