@@ -137,6 +137,8 @@ def test_deadline_that_is_over_before_the_container_begins(scenario: Scenario) -
         config={
             "kubernetes_callbacks.image": "offline.invalid/absent:1",
             "kubernetes_callbacks.launch_retries": 0,
+            # longer than the deadline, which is to end it
+            "kubernetes_callbacks.start_error_grace": 60,
         }
     )
     (row,) = scenario.wait_for_state(callback, "failed")
