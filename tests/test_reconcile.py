@@ -502,6 +502,39 @@ def test_running_pods(given, expected):
             EmitSuccess(),
         ),
         case(
+            "running-is-said-of-the-later-attempt-whose-pod-is-not-known-here-yet",
+            situation(
+                row(RowState.RUNNING, next_attempt=2),
+                pod(gone=True, node="node-1", owner=DEAD),
+                pods_complete=False,
+            ),
+        ),
+        case(
+            "later-attempt-that-runs-and-has-no-pod-is-lost",
+            situation(row(RowState.RUNNING, next_attempt=2), pod(NEVER_STARTED, gone=True)),
+            lost("disappeared while running"),
+        ),
+        case(
+            "later-attempt-that-was-created-may-be-anywhere-until-a-list-is-complete",
+            situation(
+                row(next_attempt=2, launched_pod="airflow/callback-x-2"),
+                pod(gone=True, node="node-1", owner=DEAD),
+                pods_complete=False,
+            ),
+        ),
+        case(
+            "later-attempt-that-was-created-and-has-no-pod-is-not-launched-again",
+            situation(
+                row(next_attempt=2, launched_pod="airflow/callback-x-2"), pod(NEVER_STARTED, gone=True)
+            ),
+            lost("airflow/callback-x-2 was created and is gone"),
+        ),
+        case(
+            "earlier-attempt-that-succeeded-after-all-decides",
+            situation(row(RowState.RUNNING, next_attempt=2), pod(SUCCEEDED, gone=True), pods_complete=False),
+            EmitSuccess(),
+        ),
+        case(
             "live-pod-decides-before-gone-ones",
             situation(row(next_attempt=2), pod(NEVER_STARTED, gone=True), pod(RUNNING, attempt=2)),
             Occupy(),

@@ -36,7 +36,7 @@ from airflow_kubernetes_callbacks.situation import (
 
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
-    from airflow_kubernetes_callbacks.situation import Refusal
+    from airflow_kubernetes_callbacks.situation import Refusal, RowView
 
 #: The waits that Kubernetes itself calls errors; they get ``start_error_grace``, others the timeout.
 START_ERRORS = frozenset(
@@ -87,7 +87,7 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
     live = [pod for pod in situation.pods if not pod.gone]
     if live:
         return _with_pod(situation, settings, _current(live))
-    gone = [pod for pod in situation.pods if pod.gone]
+    gone = [pod for pod in situation.pods if pod.gone and not _overtaken(row, pod)]
     if refusal := _refusal_that_stands(situation, gone):
         if refusal.pod_may_exist and not situation.pods_complete:
             return ()
@@ -100,6 +100,12 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
 def _current(pods: list[PodView]) -> PodView:
     """Return the pod that decides: one that began before one that did not, then the latest attempt."""
     return max(pods, key=lambda pod: (pod.started_at is not None, pod.attempt))
+
+
+def _overtaken(row: RowView, pod: PodView) -> bool:
+    """A later attempt than this pod's was launched, by whichever scheduler: what the row says is about that one."""
+    later = row.next_attempt > pod.attempt and (row.launched_pod is not None or row.state is RowState.RUNNING)
+    return later and pod.outcome in (CallbackOutcome.PENDING, CallbackOutcome.NEVER_STARTED)
 
 
 def _mine(situation: Situation, pod: PodView) -> bool:
