@@ -504,3 +504,44 @@ def test_launch_that_another_scheduler_has_overtaken_is_not_made(make_world):
 
 def test_states_of_the_world_are_those_that_the_reconciler_knows():
     assert {RowState(state) for state in (QUEUED, RUNNING)} == {state for state in RowState if state.active}
+
+
+@pytest.mark.parametrize("api_owns_running", [False, True])
+def test_scheduler_that_saw_only_the_first_pod_does_not_take_the_second_ones_run_for_its(
+    make_world, api_owns_running
+):
+    world = make_world("succeeds", schedulers=3, api_owns_running=api_owns_running)
+    first, second, onlooker = world.schedulers
+    pod = until_pod(world, first)
+    world.progress(pod)  # it has a node, and waits there
+    onlooker.controller.resync()
+    turn(world, onlooker)
+    world.clock.now += SETTINGS.pending_timeout + 1
+    for _ in range(4):
+        turn(world, first)
+        for waiting in world.pods():
+            if "deletionTimestamp" in waiting["metadata"]:
+                world.progress(waiting)
+    assert world.pods() == []
+    first.crash()
+    first.forget()
+    onlooker.controller.resync()
+    turn(world, onlooker, work=False)
+    onlooker.do_all_work()  # lists before there is a second pod, and looks when it runs
+    for _ in range(20):
+        if world.pods():
+            break
+        world.clock.now += SETTINGS.reconcile_interval + 1
+        turn(world, second)
+    [again] = world.pods()
+    assert again["metadata"]["name"].endswith("-2")
+    for _ in range(2):
+        world.progress(world.store.get("pods", "airflow", again["metadata"]["name"]))
+    turn(world, second)
+    assert only_row(world).state == RUNNING
+    for _ in range(2):
+        turn(world, onlooker)
+    assert only_row(world).state == RUNNING
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
