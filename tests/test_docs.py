@@ -384,6 +384,7 @@ def test_every_page_is_reachable():
         assert picture.name in shown
 
 
+@pytest.mark.once
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_site_builds_without_a_warning(tmp_path):

@@ -252,6 +252,7 @@ def until_exported(url, name, *, meanwhile=lambda: None):
     return exported
 
 
+@pytest.mark.once
 def test_exporter_makes_the_names_that_rules_and_dashboard_use():
     sent = [(metric.name, metric.type, dict.fromkeys(metric.tags, "x")) for metric in METRICS]
     sent += [(name, "counter", {}) for name in CORE]

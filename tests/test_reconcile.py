@@ -1228,6 +1228,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
     return [name for name, kept in rules.items() if not kept]
 
 
+@pytest.mark.once
 def test_invariants_hold_in_every_situation():
     broken: dict[str, Situation] = {}
     count = 0
@@ -1242,6 +1243,7 @@ def test_invariants_hold_in_every_situation():
     )
 
 
+@pytest.mark.once
 def test_decision_is_the_same_when_asked_again():
     for given in itertools.islice(every_situation(), 0, None, 97):
         assert decide(given, SETTINGS) == decide(given, SETTINGS)
