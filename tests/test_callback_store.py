@@ -255,6 +255,14 @@ def test_row_that_cannot_be_decoded_hides_no_other_and_is_not_taken_for_a_delete
     assert set(store.active_states()) >= {good, bad}
 
 
+def test_row_that_cannot_be_decoded_keeps_no_other_from_its_record(store, new_callback, caplog):
+    good, bad = new_callback(state="queued"), new_callback(state="queued")
+    spoil(bad, "{this is no JSON")
+    store.record_launches([LaunchRecord(bad, 2, None), LaunchRecord(good, 3, "airflow/x")])
+    assert data_of(good)[RECORD_KEY] == {"attempt": 3, "pod": "airflow/x"}
+    assert bad in caplog.text
+
+
 def test_namespaces_are_told_from_the_data(session, new_callback):
     store = CallbackStore(
         [OURS], OURS, multi_team=False, namespace_of=lambda data: f"of {data.get('path', '?')}"

@@ -33,13 +33,16 @@ class Store:
 
 
 class Client:
-    def __init__(self, namespaces, refused=()):
+    def __init__(self, namespaces, refused=(), error=None):
         self.namespaces, self._refused = namespaces, refused
+        self._error = error or ApiException(status=403, reason="Forbidden")
+        self.asked = []
 
     def list_pods(self, *, namespace):
+        self.asked.append(namespace)
         yield view(uid=f"uid-{namespace}", callback_id=f"id-{namespace}", namespace=namespace or "x")
         if namespace in self._refused:
-            raise ApiException(status=403, reason="Forbidden")
+            raise self._error
 
 
 def test_namespace_that_cannot_be_listed_does_not_hide_the_others():
@@ -78,6 +81,24 @@ def test_list_of_nothing_says_nothing(namespaces, refused):
 def test_list_speaks_of_callbacks_whose_pods_it_would_have(row, place, covered):
     found = Comparison(0.0, pods_read=True, unlisted=frozenset({"b"}), places={"one": place})
     assert found.covers(row) is covered
+
+
+@pytest.mark.parametrize(
+    ("error", "concluded", "asked"),
+    [
+        pytest.param(ApiException(status=403, reason="Forbidden"), True, ["a", "b", "c"], id="forbidden"),
+        pytest.param(ApiException(status=500, reason="Oops"), False, ["a", "b", "c"], id="broken-for-now"),
+        pytest.param(ConnectionResetError(104, "reset"), False, ["a", "b"], id="no-answer-ends-the-asking"),
+    ],
+)
+def test_absence_says_nothing_while_a_namespace_may_be_listed_the_next_time(error, concluded, asked):
+    """Its pod may be there from before the configuration changed."""
+    row = RowView("a-1", RowState.RUNNING)
+    client = Client(["a", "b", "c"], ["b"], error)
+    found = compare(Store([row]), client, frozenset())
+    assert client.asked == asked
+    assert found.unlisted == {"b"} | ({"a", "b", "c"} - set(asked))
+    assert found.covers(row) is concluded
 
 
 def test_pods_of_a_namespace_that_was_not_listed_are_not_taken_for_gone():

@@ -219,3 +219,23 @@ def test_support_of_callbacks_is_declared_as_this_airflow_wants_it(scheduler):
         assert "supports_callbacks" not in vars(type(scheduler.executor))
     else:
         assert type(scheduler.executor).supports_callbacks is True
+
+
+def test_airflow_tells_whether_the_deployment_has_a_pod_mutation_hook():
+    """``settings.pod_mutation_hook`` itself is always there, and calls the hooks that are registered."""
+    from airflow.policies import hookimpl
+    from airflow.settings import get_policy_plugin_manager
+
+    class LocalSettings:
+        @staticmethod
+        @hookimpl
+        def pod_mutation_hook(pod):
+            pod.metadata.namespace = "elsewhere"
+
+    manager = get_policy_plugin_manager()
+    assert not manager.hook.pod_mutation_hook.get_hookimpls()
+    manager.register(LocalSettings)
+    try:
+        assert manager.hook.pod_mutation_hook.get_hookimpls()
+    finally:
+        manager.unregister(LocalSettings)

@@ -259,29 +259,48 @@ def test_secret_that_was_refused_makes_the_next_launch_ask_again(planner):
     assert made.asked == ["airflow", "airflow"]
 
 
-def no_hook(pod):
-    """The hook of a deployment that has none."""
-
-
-no_hook.__module__ = "airflow.settings"
-
-
 @pytest.mark.parametrize(
-    ("data", "hook", "namespace"),
+    ("data", "has_hook", "namespace"),
     [
-        pytest.param({"path": "ml.alert"}, no_hook, "airflow", id="the-usual-one"),
-        pytest.param({"path": "other.alert"}, no_hook, "alerts", id="that-of-its-rule"),
-        pytest.param({"path": "ml.alert"}, lambda pod: None, None, id="a-hook-may-send-it-anywhere"),
+        pytest.param({"path": "ml.alert"}, False, "airflow", id="the-usual-one"),
+        pytest.param({"path": "other.alert"}, False, "alerts", id="that-of-its-rule"),
+        pytest.param({"path": "ml.alert"}, True, None, id="a-hook-may-send-it-anywhere"),
         pytest.param(
             {"path": "x", "kwargs": {"kubernetes_callback": {"rule": "none-such"}}},
-            no_hook,
+            False,
             None,
             id="cannot-be-launched",
         ),
-        pytest.param({}, no_hook, "airflow", id="nothing-known-of-it"),
+        pytest.param({}, False, "airflow", id="nothing-known-of-it"),
     ],
 )
-def test_namespace_of_a_callback_is_told_from_its_row(planner, data, hook, namespace):
+def test_namespace_of_a_callback_is_told_from_its_row(planner, data, has_hook, namespace):
     rules = '[{"name": "elsewhere", "match": {"callback": "other.*"}, "pod": {"namespace": "alerts"}}]'
-    made = planner(settings={"rules": rules}, hook=hook, watched_namespaces=["airflow", "alerts"])
+    made = planner(settings={"rules": rules}, has_hook=has_hook, watched_namespaces=["airflow", "alerts"])
     assert made.planner.namespace_of(data) == namespace
+
+
+def test_token_that_reads_connections_is_in_a_secret_whatever_becomes_of_the_permission_meanwhile(planner):
+    made = planner(settings={"connections_and_variables": True})
+    token = made.planner.fresh_token
+
+    def refused_meanwhile(callback_id, wide):
+        made.planner.may_create_secrets = lambda namespace: False
+        made.planner.secret_was_refused("airflow")
+        return token(callback_id, wide)
+
+    made.planner.fresh_token = refused_meanwhile
+    plan = made.plan(workload(), 1)
+    assert (made.tokens[0][1], type(plan.payload)) == (True, SecretPayload)
+
+
+def test_api_server_that_does_not_answer_leaves_what_was_known_of_secrets(planner, monkeypatch):
+    made = planner(secrets=False)
+    made.plan(workload(), 1)
+    monkeypatch.setattr(launch_plan, "_ASK_AGAIN_AFTER", 0.0)
+
+    def down(namespace):
+        raise ConnectionResetError(104, "reset")
+
+    made.planner.may_create_secrets = down
+    assert isinstance(made.plan(workload(), 1).payload, ArgumentPayload)

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_kubernetes_callbacks import pod_requests
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.pod_requests import Requests
 from airflow_kubernetes_callbacks.situation import RowState, RowView
@@ -125,10 +125,20 @@ def test_callback_whose_workload_cannot_be_made_costs_itself_only(clock):
     assert {cid for cid, answer in answers.items() if answer.view is not None} == {"id-0", "id-1"}
 
 
-def test_secret_that_is_refused_for_good_condemns_the_pod_that_waits_for_it():
+@pytest.mark.parametrize(
+    ("error", "condemned"),
+    [
+        pytest.param(
+            SecretRefusedError("Could not start: the Secret was refused"), True, id="secret-refused"
+        ),
+        pytest.param(LaunchError("the template is broken just now"), False, id="cannot-be-planned-now"),
+        pytest.param(ConnectionResetError(104, "reset"), False, id="no-answer"),
+    ],
+)
+def test_only_a_refused_secret_condemns_the_pod_that_waits_for_it(error, condemned):
     class Refusing(Launcher):
         def ensure_payload(self, pod, make_workload):
-            raise LaunchError("Could not start: the Secret was refused")
+            raise error
 
     clock = SimpleNamespace(now=time.monotonic())
     requests = requests_of(SlowStore(clock), Refusing(clock))
@@ -137,8 +147,6 @@ def test_secret_that_is_refused_for_good_condemns_the_pod_that_waits_for_it():
     wait_until(lambda: not requests._answers.empty(), "answered")
     [answer] = requests.answers()
     requests.stop()
-    assert answer.condemned == pod
-    assert (answer.failure.retryable, answer.failure.message) == (
-        False,
-        "Could not start: the Secret was refused",
-    )
+    assert answer.condemned == (pod if condemned else None)
+    assert answer.failure.retryable is not condemned
+    assert str(error) in answer.failure.message

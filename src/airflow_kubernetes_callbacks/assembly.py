@@ -115,7 +115,7 @@ def build_planner(
     executor: Any, settings: CallbackSettings, rules: PodRules, client: PodClient
 ) -> LaunchPlanner:
     """Build what plans the pods of this executor's callbacks; the command line uses it too."""
-    from airflow.settings import pod_mutation_hook
+    from airflow.settings import get_policy_plugin_manager, pod_mutation_hook
 
     kube_config = executor.kube_config
     return LaunchPlanner(
@@ -129,6 +129,7 @@ def build_planner(
         fresh_token=partial(_fresh_token, executor, settings),
         may_create_secrets=lambda namespace: client.may("create", "secrets", namespace),
         hook=pod_mutation_hook,
+        has_hook=bool(get_policy_plugin_manager().hook.pod_mutation_hook.get_hookimpls()),
         executor_names=_names(executor),
         team=executor.team_name,
         execution_timeout=conf.getint("callbacks", "callback_execution_timeout", fallback=0),

@@ -158,7 +158,27 @@ class CallbackStore:
             return ExecuteCallback.make(callback=callback, dag_run=dag_run, generator=generator)
 
     def record_launches(self, records: Sequence[LaunchRecord]) -> None:
-        """Write the records into rows that are still QUEUED; others are past needing them."""
+        """Write the records into rows that are still QUEUED; others are past needing them.
+
+        A row that cannot be decoded, or written, keeps what it has, and no other from its record.
+        """
+        try:
+            self._record(records)
+        except SQLAlchemyError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever the decoder of one of the rows raises
+            if len(records) > 1:
+                for record in records:
+                    self.record_launches([record])
+                return
+            log.error(
+                "Row of callback %s cannot be read or written: %s: %s",
+                records[0].callback_id,
+                type(error).__name__,
+                error,
+            )
+
+    def _record(self, records: Sequence[LaunchRecord]) -> None:
         from airflow.models.callback import Callback
 
         by_id = {record.callback_id: record for record in records}

@@ -41,13 +41,15 @@ class Comparison:
     #: Some pods were listed: those of every namespace but these.
     pods_read: bool = False
     unlisted: frozenset[str] = frozenset()
+    #: One of those may be listed the next time; until then the absence of a pod says nothing.
+    passing: bool = False
     #: If some were not listed: where a launch would put the pods of ``rows``, as far as that is known.
     places: Mapping[str, str | None] = field(default_factory=dict)
     error: str | None = None
 
     def covers(self, row: RowView) -> bool:
         """Tell whether the list has every pod that there can be of this row's callback."""
-        if not self.pods_read:
+        if not self.pods_read or self.passing:
             return False
         place = self.places.get(row.callback_id)
         launched_in = (row.launched_pod or "").partition("/")[0]
@@ -72,7 +74,7 @@ def compare(store: CallbackStore, client: PodClient, with_pod: frozenset[str]) -
         )
     listed_at = time.monotonic()
     namespaces = client.namespaces if client.namespaces is not None else (None,)
-    pods, unlisted, trouble = _list(client, namespaces)
+    pods, unlisted, passing, trouble = _list(client, namespaces)
     return Comparison(
         listed_at,
         places=_places(store, rows) if unlisted else {},
@@ -82,6 +84,7 @@ def compare(store: CallbackStore, client: PodClient, with_pod: frozenset[str]) -
         alive=alive,
         rows_read=True,
         pods_read=len(unlisted) < len(namespaces),
+        passing=passing,
         unlisted=frozenset(namespace for namespace in unlisted if namespace is not None),
         error="; ".join(trouble) or None,
     )
@@ -97,23 +100,29 @@ def _places(store: CallbackStore, rows: Mapping[str, RowView]) -> Mapping[str, s
 
 def _list(
     client: PodClient, namespaces: Sequence[str | None]
-) -> tuple[list[PodView], set[str | None], list[str]]:
-    """Return all pods that can be listed, the namespaces whose cannot (None: there is one list), and why.
+) -> tuple[list[PodView], set[str | None], bool, list[str]]:
+    """Return all pods that can be listed, the namespaces (None: all) whose cannot, whether that may pass, and why.
 
-    One namespace that refuses costs the callbacks in it, and no others.
+    One namespace that refuses costs the callbacks in it, and no others. Where the API server does not answer
+    at all, the rest is not asked for: each would wait as long.
     """
     pods: list[PodView] = []
     unlisted: set[str | None] = set()
+    passing = False
     trouble = []
-    for namespace in namespaces:
+    for number, namespace in enumerate(namespaces):
         try:
             pods.extend(client.list_pods(namespace=namespace))
         except Exception as error:  # noqa: BLE001
             failure = classify(error)
             unlisted.add(namespace)
+            passing = passing or failure.answer not in (ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND)
             where = f" in namespace {namespace}" if namespace else ""
             told = f"pods{where} could not be listed ({failure.message})"
             if failure.answer is ApiAnswer.FORBIDDEN:
                 told += "; grant the scheduler's service account the verb 'list' on pods there"
             trouble.append(told)
-    return pods, unlisted, trouble
+            if failure.status is None:
+                unlisted.update(namespaces[number:])
+                break
+    return pods, unlisted, passing, trouble

@@ -61,9 +61,8 @@ BATCH = 50
 TICK_BUDGET = 0.25
 #: Seconds of a tick that taking in a comparison may use.
 MERGE_BUDGET = 0.1
-#: Seconds before what failed unexpectedly is tried again; the most that a failing request about a pod waits.
+#: Seconds before what failed unexpectedly is tried again.
 _PAUSE_AFTER_ERROR = 10.0
-_LONGEST_PAUSE = 60.0
 
 
 class CallbackController:
@@ -209,7 +208,10 @@ class CallbackController:
             yield
         except Exception:
             log.exception("Error in the work on callback %s; it is tried again later.", callback_id)
-            self.cache.look_at(callback_id, time.time() + _PAUSE_AFTER_ERROR)
+            track = self.cache.track(callback_id)
+            if track.look_after_error <= time.time():  # one such look at a time
+                track.look_after_error = time.time() + _PAUSE_AFTER_ERROR
+                self.cache.look_at(callback_id, track.look_after_error)
 
     def _decide(self, callback_id: str, row: RowView) -> tuple[Action, ...]:
         now = time.time()
@@ -256,19 +258,19 @@ class CallbackController:
                 case Launch(attempt):
                     self._launch(callback_id, attempt)
                 case Adopt(pod):
-                    self._metrics.adopted()
                     if pod.outcome is CallbackOutcome.PENDING:  # its creator may have died before the Secret
                         self.cache.track(callback_id).repeat_attempt = pod.attempt
-                    self._ask(callback_id, self._requests.adopt, pod)
+                    if self._ask(callback_id, self._requests.adopt, pod):
+                        self._metrics.adopted()
                 case EnsurePayload(pod):
                     self._ask(callback_id, self._requests.ensure_payload, pod)
                 case Delete(pod, why, unstarted):
-                    if unstarted:
-                        self._answers.condemn(callback_id, pod, why)
-                    log.info(
-                        "Deleting pod %s/%s of callback %s: %s", pod.namespace, pod.name, callback_id, why
-                    )
-                    self._ask(callback_id, self._requests.delete, pod, unstarted)
+                    if self._ask(callback_id, self._requests.delete, pod, unstarted):
+                        log.info(
+                            "Deleting pod %s/%s of callback %s: %s", pod.namespace, pod.name, callback_id, why
+                        )
+                        if unstarted:
+                            self._answers.condemn(callback_id, pod, why)
                 case Explain(pod):
                     self._ask(callback_id, self._requests.explain, pod)
                 case MarkDone(pod):
@@ -294,13 +296,15 @@ class CallbackController:
         elif row.state is RowState.ABSENT and not actions:
             self._leave_alone(callback_id)
 
-    def _ask(self, callback_id: str, request: Any, pod: PodView, *args: Any) -> None:
+    def _ask(self, callback_id: str, request: Any, pod: PodView, *args: Any) -> bool:
+        """Make the request, unless the last one failed just now; tell whether it is made."""
         track = self.cache.track(callback_id)
         if time.time() < track.ask_again_at:  # the last one failed
             self.cache.look_at(callback_id, track.ask_again_at)
-            return
+            return False
         track.busy += 1
         request(pod, *args)
+        return True
 
     def _launch(self, callback_id: str, attempt: int) -> None:
         track = self.cache.track(callback_id)

@@ -19,5 +19,9 @@ class LaunchError(CallbackPodsError):
     """This callback cannot be launched, now or later; the text ends up in ``callback.output``."""
 
 
+class SecretRefusedError(LaunchError):
+    """The Secret with the workload was refused for good, and the pod that waited for it was deleted."""
+
+
 class PayloadTooLargeError(LaunchError):
     """The workload is larger than the chosen delivery can carry; the message has the sizes in bytes."""

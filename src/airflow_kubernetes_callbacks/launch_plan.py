@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds for which the answer that Secrets may not be created is remembered.
 _ASK_AGAIN_AFTER = 300.0
-#: Where the hook that does nothing comes from.
-_NO_HOOK = "airflow.settings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,8 @@ class LaunchPlanner:
     :param fresh_token: returns a new token for a callback's id; the second argument asks for one that
         may also read Connections and Variables.
     :param may_create_secrets: asks the API server about a namespace.
-    :param hook: the deployment's ``pod_mutation_hook``; called by one thread at a time.
+    :param hook: ``pod_mutation_hook`` of Airflow's settings; called by one thread at a time.
+    :param has_hook: the deployment has one, so that ``hook`` does something.
     :param executor_names: what the executor answers to: alias first.
     :param execution_timeout: ``[callbacks] callback_execution_timeout`` in seconds; 0 for none.
     """
@@ -86,6 +85,7 @@ class LaunchPlanner:
     fresh_token: Callable[[str, bool], str]
     may_create_secrets: Callable[[str], bool]
     hook: Callable[[k8s.V1Pod], object]
+    has_hook: bool = True
     executor_names: tuple[str, ...] = ()
     team: str | None = None
     execution_timeout: int = 0
@@ -136,8 +136,8 @@ class LaunchPlanner:
 
     def namespace_of(self, data: Mapping[str, Any]) -> str | None:
         """Return where the pod of the callback with this ``data`` goes; None where that cannot be told."""
-        if getattr(self.hook, "__module__", None) != _NO_HOOK:
-            return None  # a mutation hook may send it anywhere
+        if self.has_hook:
+            return None  # which may send it anywhere
         try:
             settings = self._settings_for(*split_reserved_kwarg(data))
             template = load_template(self._template_path(settings))
@@ -160,7 +160,7 @@ class LaunchPlanner:
         try:
             template = load_template(self._template_path(settings))
             namespace = pod_namespace(settings, template, self.namespace, self.watched_namespaces)
-            payload = self._carried(workload.model_dump_json(), namespace)
+            payload = self._carried(workload.model_dump_json(), in_secret=self._carried_in_secret(namespace))
             request = PodRequest(
                 callback_id=str(workload.connection_test_id),
                 attempt=1,
@@ -205,7 +205,8 @@ class LaunchPlanner:
         callback_id = workload.callback.id
         # Only a Secret may carry a token that reads Connections and Variables: the pod's spec is
         # readable to many, and ends up in logs and audit trails.
-        wide = self.settings.connections_and_variables and self._carried_in_secret(namespace)
+        in_secret = self._carried_in_secret(namespace)  # asked once: the answer may change meanwhile
+        wide = self.settings.connections_and_variables and in_secret
         token = self.fresh_token(callback_id, wide)
         callback = workload.callback.model_copy(update={"data": data})
         complete = workload.model_copy(update={"token": token, "callback": callback})
@@ -216,11 +217,11 @@ class LaunchPlanner:
                 f"the callback's kwargs cannot be written as JSON ({type(error).__name__}: {error}). Pass plain "
                 "values: texts, numbers, lists, dictionaries."
             ) from error
-        return self._carried(text, namespace)
+        return self._carried(text, in_secret=in_secret)
 
-    def _carried(self, text: str, namespace: str) -> Payload:
+    def _carried(self, text: str, *, in_secret: bool) -> Payload:
         delivery = cast("Delivery", self.settings.payload_delivery)
-        return plan_payload(text, delivery, secrets_allowed=self._carried_in_secret(namespace))
+        return plan_payload(text, delivery, secrets_allowed=in_secret)
 
     def _carried_in_secret(self, namespace: str) -> bool:
         delivery = self.settings.payload_delivery
@@ -233,7 +234,12 @@ class LaunchPlanner:
             # A "no" is asked for again: the permission may come after the scheduler.
             if before or (before is not None and now - asked_at < _ASK_AGAIN_AFTER):
                 return before
-            allowed = self.may_create_secrets(namespace)
+            try:
+                allowed = self.may_create_secrets(namespace)
+            except Exception:
+                if before is None:
+                    raise
+                return before  # what was known has to do until the API server answers
             self._secrets_allowed[namespace] = (allowed, now)
             if not allowed and before is None:
                 log.warning(

@@ -20,7 +20,7 @@ from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types impor
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import AirflowKubernetesScheduler
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
 from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
 from airflow_kubernetes_callbacks.outcome import PodView, pod_view
 from airflow_kubernetes_callbacks.payload import SecretPayload, construct_payload_secret
@@ -73,7 +73,7 @@ def create_secret(client: PodClient, view: PodView, parts: dict[str, Any]) -> No
     A refusal for now, or an answer that was lost, leaves the pod: the Secret may be there, the callback may
     begin at any moment, and the request can be made again.
 
-    :raises LaunchError: the Secret is refused for good.
+    :raises SecretRefusedError: the Secret is refused for good.
     """
     secret = construct_payload_secret(**parts, namespace=view.namespace, pod_name=view.name, pod_uid=view.uid)
     try:
@@ -82,9 +82,10 @@ def create_secret(client: PodClient, view: PodView, parts: dict[str, Any]) -> No
         failure = classify(error)
         if failure.retryable:
             raise
-        # Without its Secret the pod would wait for ever; it has not begun, so it may go.
-        client.delete_pod(view, grace_seconds=0)
-        raise LaunchError(
+        # Without its Secret the pod would wait for ever. If it has one after all, it may have begun since it
+        # was seen: then this is a conflict, and the launch is made again with what the pod is by then.
+        client.delete_pod(view, only_if_unchanged=True, grace_seconds=0)
+        raise SecretRefusedError(
             f"Could not start: the Secret with the pod's workload was refused ({failure.message}). Let "
             "the scheduler's service account create Secrets, or set [kubernetes_callbacks] "
             "payload_delivery = argument."
@@ -229,7 +230,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
     def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
         try:
             create_secret(self._callback_pods, view, parts)
-        except LaunchError:
+        except SecretRefusedError:
             self.planner.secret_was_refused(view.namespace)
             raise
 

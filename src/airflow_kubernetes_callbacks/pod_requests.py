@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import SecretRefusedError
 from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
@@ -66,7 +66,7 @@ class Launcher(Protocol):
 
 def _failed(pod: PodView, error: Exception) -> Answer:
     """Return the answer to a request about a pod that failed."""
-    if isinstance(error, LaunchError):  # its Secret was refused for good, and the pod was deleted
+    if isinstance(error, SecretRefusedError):
         return Answer(pod.callback_id, failure=launch_failure(error), condemned=pod)
     failure = classify(error)
     message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
