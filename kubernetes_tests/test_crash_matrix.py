@@ -267,13 +267,14 @@ def test_scheduler_killed(stages: Callable[[str], Stage], database: str, step: s
 
 
 def as_table() -> str:
-    """Return the cells that were played as a table in Markdown."""
+    """Return the cells that were played as a table in Markdown: docs/explanation/tested.md has it."""
+    words = [outcome.replace("_", " ") for outcome in OUTCOMES]
     lines = [
-        "| killed | callback | restarted (sqlite) | second scheduler (PostgreSQL) |",
-        "|---|---|---|---|",
+        f"| killed | sqlite, restarted: {' | '.join(words)} | PostgreSQL, a second one: {' | '.join(words)} |",
+        "|---" * (1 + 2 * len(OUTCOMES)) + "|",
     ]
-    for (step, outcome), ended in results.items():
-        sqlite, postgresql = (ended.get(database, "") for database in ("sqlite", "postgresql"))
-        what = outcome.replace("_", " ")
-        lines.append(f"| `{step}`: {STEPS[step]} | {what} | {sqlite} | {postgresql} |")
+    for step, text in STEPS.items():
+        played = [results.get((step, outcome), {}) for outcome in OUTCOMES]
+        times = [cell.get(database, "–") for database in ("sqlite", "postgresql") for cell in played]
+        lines.append(f"| {text} | {' | '.join(times)} |")
     return "\n".join(lines) + "\n"
