@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
     from kubernetes_tests.scenario import Scenario
 
-pytestmark = pytest.mark.usefixtures("described")
+pytestmark = [
+    pytest.mark.usefixtures("described"),
+    pytest.mark.parametrize(
+        "running", ["one_by_one", pytest.param("batches", marks=pytest.mark.extended)], indirect=True
+    ),
+]
 
 
 def output_of_failure(scenario: Scenario, function: str = "succeed", **arguments: object) -> str:

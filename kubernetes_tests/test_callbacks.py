@@ -153,6 +153,9 @@ def test_tasks_and_callbacks_run_side_by_side(running: Scenario, airflow_version
         running.wait_for_clean_up(callback)
 
 
+@pytest.mark.parametrize(
+    "running", ["one_by_one", pytest.param("batches", marks=pytest.mark.extended)], indirect=True
+)
 def test_fifty_callbacks_at_once(running: Scenario) -> None:
     callbacks = running.miss("succeed", count=50)
     running.wait_for_state(callbacks, "success", timeout=600)
