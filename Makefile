@@ -51,7 +51,7 @@ test: monitoring-tools ## Everything but kind: unit and contract tests, compatib
 	for airflow in $(COMPAT_AIRFLOWS); do $(MAKE) compat AIRFLOW=$$airflow; done
 	$(MAKE) test-local AIRFLOW=$(firstword $(AIRFLOWS))
 	for airflow in $(wordlist 2,9,$(AIRFLOWS)); do \
-	  $(MAKE) test-local AIRFLOW=$$airflow LOCAL_TESTS="$(PER_AIRFLOW_TESTS)"; done
+	  $(MAKE) test-local AIRFLOW=$$airflow LOCAL_TESTS="$(PER_AIRFLOW_TESTS)" ARGS='-k "not fifty" $(ARGS)'; done
 
 quick: ARGS += -m "not slow"
 quick: unit ## The unit tests without the slow ones, on one Airflow

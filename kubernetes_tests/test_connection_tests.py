@@ -119,6 +119,7 @@ def test_test_whose_pod_cannot_start_says_why(scenario: Scenario) -> None:
     assert scheduler.running
 
 
+@pytest.mark.extended
 def test_pod_that_is_kept_goes_with_gc(scenario: Scenario) -> None:
     keep = {"kubernetes_executor.delete_worker_pods": False}
     scenario.start_scheduler(config=keep)

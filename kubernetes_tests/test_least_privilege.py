@@ -55,7 +55,9 @@ def be_account(scenario: Scenario) -> None:
     )
 
 
-@pytest.mark.parametrize("title", ["with Secrets", "without Secrets"])
+@pytest.mark.parametrize(
+    "title", ["with Secrets", pytest.param("without Secrets", marks=pytest.mark.extended)]
+)
 def test_published_role_is_enough_for_a_whole_life(scenario: Scenario, title: str) -> None:
     """Success, failure, a pod that cannot start, a restart with adoption, clean-up, kept logs, tasks."""
     create_account(scenario.cluster, scenario.namespace.name, ACCOUNT)

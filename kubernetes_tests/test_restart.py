@@ -46,7 +46,10 @@ def test_pending_pod_of_a_killed_scheduler_is_adopted(scenario: Scenario) -> Non
     assert_once(scenario, callback)
 
 
-@pytest.mark.parametrize(("function", "state"), [("succeed", "success"), ("fail", "failed")])
+@pytest.mark.parametrize(
+    ("function", "state"),
+    [("succeed", "success"), pytest.param("fail", "failed", marks=pytest.mark.extended)],
+)
 def test_running_pod_of_a_killed_scheduler_is_adopted(scenario: Scenario, function: str, state: str) -> None:
     (callback,) = scenario.miss(function, sleep=15)
     scheduler = scenario.start_scheduler()
