@@ -17,7 +17,7 @@ NEWER_PYTHON ?= $(shell dev/newer-python $(PYTHON))
 # Every Kubernetes test runs on the first Airflow; on the others those whose outcome depends on it, and on
 # kind those whose outcome depends on a kubelet with containers.
 LOCAL_TESTS ?= kubernetes_tests
-PER_AIRFLOW_TESTS := $(addprefix kubernetes_tests/test_,callbacks.py hybrid.py connection_tests.py restart.py)
+PER_AIRFLOW_TESTS := $(addprefix kubernetes_tests/test_,callbacks.py hybrid.py connection_tests.py)
 KIND_TESTS ?= $(addprefix kubernetes_tests/test_,callbacks.py pod_acceptance.py container_failures.py pod_loss.py \
   least_privilege.py)
 
