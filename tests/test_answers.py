@@ -8,10 +8,11 @@ import time
 
 import pytest
 
-from airflow_kubernetes_callbacks.answers import LONGEST_PAUSE, AnswerTaker
+from airflow_kubernetes_callbacks.answers import AnswerTaker
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure
 from airflow_kubernetes_callbacks.cache import CallbackCache
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
 from airflow_kubernetes_callbacks.pod_requests import Answer
 from airflow_kubernetes_callbacks.settings import CallbackSettings
 from tests.fakes.world import Nothing

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.metrics import deadline_of
+from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE, growing_pause
 from airflow_kubernetes_callbacks.reconcile import retry_delay
 from airflow_kubernetes_callbacks.situation import Refusal
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
 
 log = logging.getLogger(__name__)
-
-#: The most seconds that requests about a pod wait after one has failed.
-LONGEST_PAUSE = 60.0
 
 
 class AnswerTaker:
@@ -60,7 +58,7 @@ class AnswerTaker:
             track.repeat_attempt = None
         if answer.launched_attempt is not None:
             self._take_launch(answer, track, answer.launched_attempt)
-        elif answer.condemned is not None and answer.failure is not None and not answer.failure.retryable:
+        elif answer.condemned is not None and answer.failure is not None:
             track.repeat_attempt = None
             self.condemn(answer.callback_id, answer.condemned, answer.failure.message)
         elif answer.failure is not None:
@@ -79,7 +77,7 @@ class AnswerTaker:
     def _pause_requests(self, callback_id: str, track: Track, failure: ApiFailure) -> None:
         """Have the next request about the callback's pods wait: a little at first, then longer."""
         track.failed_requests += 1
-        pause = min(2.0 ** min(track.failed_requests - 1, 30), LONGEST_PAUSE)
+        pause = growing_pause(track.failed_requests, 1.0, LONGEST_PAUSE)
         track.ask_again_at = time.time() + max(pause, min(failure.retry_after or 0.0, LONGEST_PAUSE))
         if failure.message != track.failure_told:
             track.failure_told = failure.message

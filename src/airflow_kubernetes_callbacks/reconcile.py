@@ -29,6 +29,7 @@ from airflow_kubernetes_callbacks.actions import (
     RemoveFinalizer,
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
+from airflow_kubernetes_callbacks.pauses import growing_pause
 from airflow_kubernetes_callbacks.situation import (
     RowState,
     Situation,
@@ -61,8 +62,7 @@ _FORGOTTEN = "Could not start: its last pod was deleted because it did not start
 
 def retry_delay(launches: int, settings: CallbackSettings) -> float:
     """Return the seconds between launch number *launches* (1 and up) and the next: doubled, capped."""
-    exponent = min(max(launches, 1) - 1, 30)
-    return min(settings.launch_retry_delay * float(2**exponent), settings.launch_retry_max_delay)
+    return growing_pause(launches, settings.launch_retry_delay, settings.launch_retry_max_delay)
 
 
 def given_up_at(pod: PodView, pending_timeout: float, start_error_grace: float) -> float:

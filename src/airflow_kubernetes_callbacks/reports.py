@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
+from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE, growing_pause
 from airflow_kubernetes_callbacks.redact import presentable
 from airflow_kubernetes_callbacks.situation import RowState
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.situation import RowView
 
 log = logging.getLogger(__name__)
-
-#: The longest pause (seconds) before a result that the database did not keep is reported again.
-LONGEST_PAUSE = 60.0
 
 
 class ExecutorPort(Protocol):
@@ -126,7 +124,7 @@ class EndReports:
             if reports <= 1:
                 self._cache.mark_dirty(callback_id)
             else:
-                self._cache.look_at(callback_id, time.time() + min(2.0 ** (reports - 2), LONGEST_PAUSE))
+                self._cache.look_at(callback_id, time.time() + growing_pause(reports - 1, 1.0, LONGEST_PAUSE))
 
     def _latest(self, callback_id: str) -> PodView | None:
         return next(reversed(self._cache.pods(callback_id)), None)

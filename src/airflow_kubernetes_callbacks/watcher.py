@@ -21,6 +21,7 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView, pod_view
+from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,8 +31,6 @@ RESYNC = "callback_resync"
 #: State of a watch message about a pod that left the selection, which says nothing of where it is
 #: now: another scheduler took it over, it was labelled done, or it was deleted without grace.
 MOVED = "callback_moved"
-
-_LONGEST_PAUSE = 60.0
 
 
 class PlainView(dict[str, Any]):
@@ -144,9 +143,9 @@ class CallbackJobWatcher(KubernetesJobWatcher):
                 raise  # a defect: the parent logs it, and the process is started again
             self._explain(failure)
             self._put("", RESYNC, {})
-            self._pause = min(max(self._pause * 2, 1.0), _LONGEST_PAUSE)
+            self._pause = min(max(self._pause * 2, 1.0), LONGEST_PAUSE)
             # Bounded whatever the server asks for: this process is the tasks' watcher too.
-            asked = min(failure.retry_after or self._pause, _LONGEST_PAUSE)
+            asked = min(failure.retry_after or self._pause, LONGEST_PAUSE)
             time.sleep(0.0 if failure.answer is ApiAnswer.GONE else asked)
             return "0"
         if version == "0":  # the parent met a 410 in the stream
