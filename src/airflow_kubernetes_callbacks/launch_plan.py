@@ -106,18 +106,17 @@ class LaunchPlanner:
 
     def _plan(self, workload: Any, attempt: int) -> LaunchPlan:
         author, data = split_reserved_kwarg(workload.callback.data)
-        path, dag_id = str(data.get("path") or ""), str(data.get("dag_id") or "")
-        settings = self._settings_for(author, data)
-        template = load_template(self._template_path(settings))
-        namespace = pod_namespace(settings, template, self.namespace, self.watched_namespaces)
+        subject = self._subject(data)
+        settings = self._settings_for(author, subject)
+        template, namespace = self._placed(settings)
         payload = self._payload(workload, data, namespace)
         request = PodRequest(
             callback_id=workload.callback.id,
             attempt=attempt,
             owner=self.me,
-            dag_id=dag_id,
+            dag_id=subject.dag_id,
             run_id=run_id_of(workload),
-            callback_path=path,
+            callback_path=subject.callback_path,
             namespace=namespace,
             payload=payload,
             template=template,
@@ -139,16 +138,17 @@ class LaunchPlanner:
         if self.has_hook:
             return None  # which may send it anywhere
         try:
-            settings = self._settings_for(*split_reserved_kwarg(data))
-            template = load_template(self._template_path(settings))
-            return pod_namespace(settings, template, self.namespace, self.watched_namespaces)
+            author, rest = split_reserved_kwarg(data)
+            return self._placed(self._settings_for(author, self._subject(rest)))[1]
         except Exception as error:  # noqa: BLE001 - there is no pod of such a callback
             log.debug("The namespace of a callback's pod cannot be told: %s", error)
             return None
 
-    def _settings_for(self, author: AuthorOptions | None, data: Mapping[str, Any]) -> PodSettings:
+    def _subject(self, data: Mapping[str, Any]) -> Subject:
         path, dag_id = str(data.get("path") or ""), str(data.get("dag_id") or "")
-        subject = Subject(path, dag_id, self.team, self.executor_names)
+        return Subject(path, dag_id, self.team, self.executor_names)
+
+    def _settings_for(self, author: AuthorOptions | None, subject: Subject) -> PodSettings:
         return self.rules.settings_for(subject, permitted(author, self.settings.author_settings))
 
     def plan_connection_test(self, workload: Any) -> LaunchPlan:
@@ -158,8 +158,7 @@ class LaunchPlanner:
         """
         settings = self.rules.options
         try:
-            template = load_template(self._template_path(settings))
-            namespace = pod_namespace(settings, template, self.namespace, self.watched_namespaces)
+            template, namespace = self._placed(settings)
             payload = self._carried(workload.model_dump_json(), in_secret=self._carried_in_secret(namespace))
             request = PodRequest(
                 callback_id=str(workload.connection_test_id),
@@ -194,6 +193,11 @@ class LaunchPlanner:
         with self._hook_lock:
             pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
         return LaunchPlan(pod, request.payload, request)
+
+    def _placed(self, settings: PodSettings) -> tuple[k8s.V1Pod, str]:
+        """Return the template, and the namespace where the pod goes."""
+        template = load_template(self._template_path(settings))
+        return template, pod_namespace(settings, template, self.namespace, self.watched_namespaces)
 
     def _template_path(self, settings: PodSettings) -> str:
         path = settings.pod_template_file or self.stock_template
