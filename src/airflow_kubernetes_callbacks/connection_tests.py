@@ -28,10 +28,8 @@ from airflow_kubernetes_callbacks.connection_test import (
     is_leftover,
     start_limit,
 )
-from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import connection_test_id_of
 from airflow_kubernetes_callbacks.launch_failure import launch_failure
-from airflow_kubernetes_callbacks.outcome import pod_view
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_launcher import create_secret
 from airflow_kubernetes_callbacks.reason import could_not_start
@@ -189,16 +187,14 @@ class ConnectionTests:
         namespace, name = plan.pod.metadata.namespace, plan.pod.metadata.name
         log.info("Creating pod %s for %s", name, workload.display_name)
         try:
-            pod = self._client.create_pod(namespace, self._serialize(plan.pod))
-            view = pod_view(pod, id_of=connection_test_id_of)
+            view = self._client.create_pod(namespace, self._serialize(plan.pod), id_of=connection_test_id_of)
         except Exception as error:
             if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
                 raise
-            view = self._client.read_pod(namespace, name, id_of=connection_test_id_of)
-            if view is None or view.deleting:
+            found = self._client.read_pod(namespace, name, id_of=connection_test_id_of)
+            if found is None or found.deleting:
                 raise  # its name comes free
-        if view is None:
-            raise LaunchError(f"pod {namespace}/{name} came back without its annotations.")
+            view = found
         if isinstance(plan.payload, SecretPayload) and view.started_at is None:
             create_secret(self._client, view, plan.secret_parts())
         return view

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, mark_arrived, sends_once
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify, mark_arrived, sends_once
+from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
     CONNECTION_TEST_WORKLOAD,
@@ -87,8 +88,30 @@ class PodClient:
             "_preload_content": False,
         }
 
-    def create_pod(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create the pod and return it as the API server stored it."""
+    def create_pod(
+        self,
+        namespace: str,
+        body: Mapping[str, Any],
+        *,
+        id_of: Callable[[Mapping[str, Any]], str | None] = callback_id_of,
+    ) -> PodView:
+        """Create the pod and return it as the API server stored it.
+
+        :raises LaunchError: admission took off what it is known by. It is deleted again: nobody would know
+            its result, or that it is there.
+        """
+        created = self._create(namespace, body)
+        view = pod_view(created, id_of=id_of)
+        if view is None:
+            with arrived():
+                self._delete_at_once(created)
+            raise LaunchError(
+                f"Pod {namespace}/{body['metadata']['name']} came back without its annotations and was deleted again. "
+                "Keep admission webhooks from taking annotations off such pods."
+            )
+        return view
+
+    def _create(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return _pod(self._core.create_namespaced_pod(namespace, body, **self._args))
         except Exception as error:
@@ -97,8 +120,7 @@ class PodClient:
                 mark_arrived(error)
             raise
 
-    def delete_created(self, pod: Mapping[str, Any]) -> None:
-        """Delete a pod that was just created, at once, whatever it has become by admission."""
+    def _delete_at_once(self, pod: Mapping[str, Any]) -> None:
         metadata = pod["metadata"]
         body = {"preconditions": {"uid": metadata["uid"]}, "gracePeriodSeconds": 0}
         _read(

@@ -22,7 +22,6 @@ from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils impor
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
 from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
-from airflow_kubernetes_callbacks.outcome import PodView, pod_view
 from airflow_kubernetes_callbacks.payload import SecretPayload, construct_payload_secret
 from airflow_kubernetes_callbacks.version_compat import CallbackKey, ExecuteCallback, substituted
 from airflow_kubernetes_callbacks.watcher import CallbackJobWatcher
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from kubernetes.client import models as k8s
 
     from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
+    from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
 
 log = logging.getLogger(__name__)
@@ -199,21 +199,16 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         secret = self._secrets.pop((namespace, name), None)
         body = self.kube_client.api_client.sanitize_for_serialization(pod)
         view = self._create_or_find(namespace, name, body)
-        if view is None:
-            raise LaunchError(
-                f"Pod {namespace}/{name} came back without its annotation {CALLBACK_ID_ANNOTATION} and was deleted "
-                "again. Keep admission webhooks from taking annotations off callback pods."
-            )
         if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
             with arrived():
                 self._create_secret(view, secret)
         self._created[(view.callback_id, str(view.attempt))] = view
         return view
 
-    def _create_or_find(self, namespace: str, name: str, body: dict[str, Any]) -> PodView | None:
-        """Return the pod that was created, or that has the name already; None if it is no callback's."""
+    def _create_or_find(self, namespace: str, name: str, body: dict[str, Any]) -> PodView:
+        """Return the pod that was created, or that has the name already."""
         try:
-            created = self._callback_pods.create_pod(namespace, body)
+            return self._callback_pods.create_pod(namespace, body)
         except Exception as error:
             if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
                 raise
@@ -222,10 +217,6 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
                 if view is None:
                     raise  # it is being deleted, or it is no callback's pod
                 return view
-        if (view := pod_view(created)) is None:
-            # Nobody would know it again: neither its result nor that it is there.
-            self._callback_pods.delete_created(created)
-        return view
 
     def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
         try:
