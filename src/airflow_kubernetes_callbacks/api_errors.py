@@ -55,8 +55,6 @@ _MISTAKES = (
     NotImplementedError,
     RecursionError,
 )
-
-
 #: No connection came about (refused, no such host, no answer to it, an unknown certificate): nothing was sent.
 _NOT_CONNECTED = (ConnectionRefusedError, ConnectTimeoutError, NewConnectionError, SSLCertVerificationError)
 #: How Python's http.client words it that a proxy refused to connect to the server.
@@ -202,9 +200,9 @@ def arrived() -> Iterator[None]:
 def classify(error: BaseException) -> ApiFailure:
     """Return what *error*, raised by a request to the API server, means.
 
-    An error without an HTTP status (reset, timeout, DNS) is transient: unless no connection came about, the
-    request may or may not have arrived, which is why every request of this package may be repeated. One that only a mistake in
-    a program raises (TypeError, KeyError) is permanent.
+    An error without an HTTP status (reset, timeout, DNS) is transient: unless no connection came about,
+    the request may or may not have arrived, which is why every request of this package may be repeated.
+    One that only a mistake in a program raises (TypeError, KeyError) is permanent.
     """
     marked = bool(getattr(error, _ARRIVED, False))
     status = getattr(error, "status", None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from airflow.configuration import conf
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: The key in ``callback.data`` under which this package keeps what must survive a restart.
 RECORD_KEY = "kubernetes_pod"
@@ -107,9 +110,11 @@ class CallbackStore:
                         light[str(row_id)], state=_state(state, ours=True), recorded_end=output
                     )
             columns = (Callback.id, Callback.state, Callback.type, Callback.data, Callback.output)
-            unreadable: list[str] = []
             for chunk in _chunks(set(views).difference(light)):
-                for row_id, state, row_type, data, output in _each(session, columns, chunk, unreadable):
+                rows, unreadable = _read(session, columns, chunk)
+                # There is such a row, so its pod is not to be taken for a leftover.
+                views.update((str(row_id), RowView(str(row_id), RowState.NOT_OURS)) for row_id in unreadable)
+                for row_id, state, row_type, data, output in rows:
                     ours = row_type == CallbackType.EXECUTOR.value and self._is_ours(data, session)
                     view = _row_view(str(row_id), state, data, output, ours=ours)
                     views[str(row_id)] = view
@@ -117,8 +122,6 @@ class CallbackStore:
                         self._fixed[view.callback_id] = replace(
                             view, next_attempt=1, launched_pod=None, recorded_end=None
                         )
-        # There is such a row, so its pod is not to be taken for a leftover.
-        views.update((cid, RowView(cid, RowState.NOT_OURS)) for cid in unreadable)
         for view in views.values():
             if not view.state.active:
                 self._fixed.pop(view.callback_id, None)
@@ -131,7 +134,7 @@ class CallbackStore:
         found: dict[str, str | None] = {}
         with create_session(scoped=False) as session:
             for chunk in _chunks(callback_ids):
-                for row_id, data in _each(session, (Callback.id, Callback.data), chunk, []):
+                for row_id, data in _read(session, (Callback.id, Callback.data), chunk)[0]:
                     told = self._namespace_of(data) if self._namespace_of and isinstance(data, dict) else None
                     found[str(row_id)] = told
         return found
@@ -162,26 +165,14 @@ class CallbackStore:
 
         A row that cannot be decoded, or written, keeps what it has, and no other from its record.
         """
-        try:
-            self._record(records)
-        except SQLAlchemyError:
-            raise
-        except Exception as error:  # noqa: BLE001 - whatever the decoder of one of the rows raises
-            if len(records) > 1:
-                for record in records:
-                    self.record_launches([record])
-                return
-            log.error(
-                "Row of callback %s cannot be read or written: %s: %s",
-                records[0].callback_id,
-                type(error).__name__,
-                error,
-            )
+        by_id = {record.callback_id: record for record in records}
+        _apart(
+            lambda ids: self._record({callback_id: by_id[callback_id] for callback_id in ids}), list(by_id)
+        )
 
-    def _record(self, records: Sequence[LaunchRecord]) -> None:
+    def _record(self, by_id: Mapping[str, LaunchRecord]) -> None:
         from airflow.models.callback import Callback
 
-        by_id = {record.callback_id: record for record in records}
         with create_session(scoped=False) as session:
             for chunk in _chunks(by_id):
                 query = (
@@ -232,29 +223,34 @@ class CallbackStore:
         self._teams.clear()
 
 
-def _each(
-    session: Session, columns: tuple[Any, ...], ids: list[UUID], unreadable: list[str]
-) -> Iterator[Any]:
-    """Yield these columns of the rows with these ids; of one that cannot be decoded, the id is noted.
+def _apart(work: Callable[[list[T]], R], ids: list[T]) -> tuple[list[R], list[T]]:
+    """Do *work* for these ids; if one of their rows spoils it, for each by itself.
 
     The error of one row's decoder (its ``data`` was written by a newer Airflow, say) is that of the whole
     query, and must not be taken for a database that does not answer.
-    """
-    from airflow.models.callback import Callback
 
+    :returns: what *work* returned, and the ids for which it failed.
+    """
     try:
-        found = session.execute(select(*columns).where(Callback.id.in_(ids))).all()
+        return [work(ids)], []
     except SQLAlchemyError:
         raise
     except Exception as error:  # noqa: BLE001 - whatever the decoder raises
-        if len(ids) > 1:
-            for row_id in ids:
-                yield from _each(session, columns, [row_id], unreadable)
-            return
-        log.error("Row of callback %s cannot be read: %s: %s", ids[0], type(error).__name__, error)
-        unreadable.append(str(ids[0]))
-    else:
-        yield from found
+        if len(ids) == 1:
+            log.error("Row of callback %s cannot be used: %s: %s", ids[0], type(error).__name__, error)
+            return [], ids
+    parts = [_apart(work, [one]) for one in ids]
+    return [done for part, _ in parts for done in part], [one for _, failed in parts for one in failed]
+
+
+def _read(session: Session, columns: tuple[Any, ...], ids: list[UUID]) -> tuple[list[Any], list[UUID]]:
+    """Return these columns of the rows with these ids, and the ids of those that cannot be decoded."""
+    from airflow.models.callback import Callback
+
+    found, unreadable = _apart(
+        lambda some: session.execute(select(*columns).where(Callback.id.in_(some))).all(), ids
+    )
+    return [row for rows in found for row in rows], unreadable
 
 
 def _record_in(data: Any) -> dict[str, Any]:
