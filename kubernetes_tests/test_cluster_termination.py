@@ -167,7 +167,8 @@ def test_evicted_by_the_api_pod_ends_like_a_deleted_one(namespace: Namespace) ->
 
 @pytest.fixture(scope="module")
 def logged(shared_namespace: Namespace) -> Namespace:
-    script = "echo old; sleep 3; echo new; echo error >&2; printf 'no newline'"
+    # Pauses around standard error: the order of lines that two streams bring at once is a race.
+    script = "echo old; sleep 1.5; echo error >&2; sleep 1.5; echo new; printf 'no newline'"
     shared_namespace.create(pod("log", container("base", script)))
     shared_namespace.wait_for_end("log")
     return shared_namespace
