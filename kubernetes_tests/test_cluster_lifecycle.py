@@ -63,7 +63,7 @@ def _run_pod(cluster: LocalCluster, made: dict[str, Any]) -> tuple[str, str]:
         return namespace.wait_for_end(name)["status"]["phase"], namespace.log(name)
 
 
-# A cluster in a process of its own, with a pod whose processes left its session.
+# A cluster in a process of its own, with a pod whose processes left its session and lost their environment.
 # A run in the background inherits that SIGINT is ignored, and Python then leaves it so.
 HOLDER = """
 import signal, sys, time
@@ -74,7 +74,7 @@ from kubernetes_tests.cluster.pods import Namespace, container, pod
 with LocalCluster(sys.argv[1]) as cluster:
     with cluster.client() as api_client:
         namespace = Namespace(client.CoreV1Api(api_client), "default")
-        namespace.create(pod("tree", container("base", "setsid sh -c 'setsid sleep 300 & sleep 300' & sleep 300")))
+        namespace.create(pod("tree", container("base", f"setsid env -i sh -c 'sleep 300; : {sys.argv[1]}' & sleep 300")))
         namespace.wait_for_phase("tree", "Running")
     print(cluster.status()["components"]["supervisor"], flush=True)
     time.sleep(300)
@@ -107,7 +107,7 @@ def test_no_process_survives(state: Path, victim: str, number: int) -> None:
             "kube-scheduler",
             "kube-controller-manager",
             "node",
-            "sleep 300",
+            "sleep 300; :",
         ):
             assert expected in names
         os.kill(holder.pid if victim == "holder" else supervisor, number)

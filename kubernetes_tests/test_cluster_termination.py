@@ -114,9 +114,18 @@ def test_forced_deletion_removes_pod_at_once_and_its_processes_soon(namespace: N
     until("the process is gone", lambda: _mentioned_by(mark) == [])
 
 
-def test_background_processes_end_with_the_first_process(namespace: Namespace) -> None:
+@pytest.mark.parametrize(
+    "environment",
+    [
+        pytest.param("", id="in_a_session_of_their_own"),
+        # As setproctitle does, which Airflow calls in the process of a task.
+        pytest.param("env -i", id="that_lost_their_environment"),
+    ],
+)
+def test_background_processes_end_with_the_first_process(namespace: Namespace, environment: str) -> None:
     mark = f"{namespace.name}-process"
-    namespace.create(pod("left", container("base", f"setsid sh -c 'sleep 60; : {mark}' & sleep 0.3; exit 4")))
+    left = f"setsid {environment} sh -c 'sleep 60; : {mark}' & sleep 0.3; exit 4"
+    namespace.create(pod("left", container("base", left)))
     assert terminated(namespace.wait_for_end("left"))["exitCode"] == 4
     assert _mentioned_by(mark) == []
 

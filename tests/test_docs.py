@@ -408,3 +408,16 @@ def test_json_in_the_docs_is_json():
         for match in FENCE.finditer(page.read_text(encoding="utf-8")):
             if match[2] == "json":
                 json.loads(match[3])
+
+
+def test_map_of_modules_names_what_exists():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| a change to .*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert table
+    _, *rows = (line.split("|")[2:4] for line in table[0].strip().splitlines() if "|---" not in line)
+    package = ROOT / "src" / "airflow_kubernetes_callbacks"
+    for modules, tests in rows:
+        for name in re.findall(r"`([\w/]+)`", modules):
+            assert (package / name).is_dir() or (package / f"{name}.py").is_file(), name
+        for name in re.findall(r"`([\w/*.]+)`", tests):
+            assert any(any(base.glob(name)) for base in (ROOT, ROOT / "tests")), name

@@ -245,7 +245,7 @@ func (s *supervisor) kill(name string) {
 		<-running.done
 	}
 	if name == nodeName {
-		enter.KillMarked(5*time.Second, enter.StateVariable+"="+s.config.State, enter.ContainerVariable+"=")
+		enter.Marks{State: s.config.State, Containers: true}.Kill(5 * time.Second)
 	}
 }
 

@@ -22,7 +22,8 @@ func enterRoot(request *enter.Request) error {
 	if err := mount("", "/", "", syscall.MS_SLAVE|syscall.MS_REC); err != nil {
 		return err
 	}
-	if err := mount("tmpfs", root, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV); err != nil {
+	// Its name is the mark by which the container's processes are found.
+	if err := mount(root, root, "tmpfs", syscall.MS_NOSUID|syscall.MS_NODEV); err != nil {
 		return err
 	}
 	// The new root lies below the old one: it must not be bound into itself.

@@ -16,5 +16,5 @@ import (
 func sweep(state string) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	io.Copy(io.Discard, os.Stdin)
-	enter.KillMarked(10*time.Second, enter.StateVariable+"="+state)
+	enter.Marks{State: state}.Kill(10 * time.Second)
 }

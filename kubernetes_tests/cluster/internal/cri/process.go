@@ -89,7 +89,7 @@ func (c *container) launch(command []string, stdout, stderr *os.File) (*exec.Cmd
 	defer reportRead.Close()
 	cmd := exec.Command(c.runtime.config.Enter)
 	// The marks are in the environment of the container's process as well.
-	cmd.Env = c.marks()
+	cmd.Env = c.marks().Environment()
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.ExtraFiles = []*os.File{requestRead, reportWrite}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
@@ -128,11 +128,8 @@ func (c *container) await(cmd *exec.Cmd) {
 	c.runtime.mu.Unlock()
 }
 
-func (c *container) marks() []string {
-	return []string{
-		enter.StateVariable + "=" + c.runtime.config.State,
-		enter.ContainerVariable + "=" + c.id,
-	}
+func (c *container) marks() enter.Marks {
+	return enter.Marks{State: c.runtime.config.State, Container: c.id, Folder: c.dir}
 }
 
 // wait records the end of the container: when its first process ends, the
@@ -228,7 +225,7 @@ var signals = map[string]syscall.Signal{
 // killProcesses kills the container's session and what left it.
 func (c *container) killProcesses() {
 	syscall.Kill(-c.pid, syscall.SIGKILL)
-	enter.KillMarked(5*time.Second, c.marks()[1])
+	c.marks().Kill(5 * time.Second)
 }
 
 // ExecSync runs a command in the container: probes and hooks do so.

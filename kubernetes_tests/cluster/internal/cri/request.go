@@ -71,7 +71,7 @@ func (c *container) environment() []string {
 	values["KUBERNETES_SERVICE_HOST"] = config.Address
 	values["KUBERNETES_SERVICE_PORT"] = fmt.Sprint(c.runtime.config.Ports.APIServer)
 	values["KUBERNETES_SERVICE_PORT_HTTPS"] = values["KUBERNETES_SERVICE_PORT"]
-	list := c.marks()
+	list := c.marks().Environment()
 	for name, value := range values {
 		list = append(list, name+"="+value)
 	}

@@ -9,14 +9,32 @@ import (
 	"time"
 )
 
-// KillMarked kills every process whose environment holds all of the given
-// entries, and waits until there is none. An entry that ends in "=" matches any
-// value. It is how processes are found that left their container's session and
-// lost their parent.
-func KillMarked(patience time.Duration, entries ...string) {
+// Marks tell whose process a process is. It carries them twice: in its
+// environment and, where containers have a file system of their own, as the
+// source of its root's mount. A process may clear or overwrite its environment
+// (setproctitle does); its root it cannot lose.
+type Marks struct {
+	// State is the cluster's state folder.
+	State string
+	// Container is a container's id, Folder its folder, below which its root is;
+	// "" means any process of the cluster.
+	Container, Folder string
+	// Containers leaves out the cluster's own components.
+	Containers bool
+}
+
+// Environment is how the marks are written in an environment.
+func (m Marks) Environment() []string {
+	return []string{StateVariable + "=" + m.State, ContainerVariable + "=" + m.Container}
+}
+
+// Kill kills every process with these marks and waits until there is none. It
+// is how processes are found that left their container's session and lost their
+// parent.
+func (m Marks) Kill(patience time.Duration) {
 	deadline := time.Now().Add(patience)
 	for time.Now().Before(deadline) {
-		pids := Marked(entries...)
+		pids := m.processes()
 		if len(pids) == 0 {
 			return
 		}
@@ -27,34 +45,61 @@ func KillMarked(patience time.Duration, entries ...string) {
 	}
 }
 
-// Marked lists the living processes, except this one, whose environment holds
-// all of the given entries.
-func Marked(entries ...string) []int {
-	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+// processes lists the living ones, except this one.
+func (m Marks) processes() []int {
+	own, _ := os.Readlink("/proc/self/ns/mnt")
+	folders, _ := filepath.Glob("/proc/[0-9]*")
 	var pids []int
-	for _, file := range files {
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if pid == os.Getpid() {
-			continue
-		}
-		// The environment of a zombie is empty.
-		if environ, err := os.ReadFile(file); err == nil && holds(environ, entries) {
+	for _, folder := range folders {
+		pid, _ := strconv.Atoi(filepath.Base(folder))
+		if pid != os.Getpid() && (m.inEnvironment(folder) || m.inRoot(folder, own)) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids
 }
 
-func holds(environ []byte, entries []string) bool {
+func (m Marks) inEnvironment(folder string) bool {
+	// The environment of a zombie is empty.
+	environ, err := os.ReadFile(filepath.Join(folder, "environ"))
+	if err != nil {
+		return false
+	}
 	environ = append([]byte{0}, environ...)
-	for _, entry := range entries {
-		wanted := "\x00" + entry
-		if entry[len(entry)-1] != '=' {
-			wanted += "\x00"
-		}
-		if !bytes.Contains(environ, []byte(wanted)) {
-			return false
-		}
+	if !bytes.Contains(environ, []byte("\x00"+StateVariable+"="+m.State+"\x00")) {
+		return false
+	}
+	switch {
+	case m.Container != "":
+		return bytes.Contains(environ, []byte("\x00"+ContainerVariable+"="+m.Container+"\x00"))
+	case m.Containers:
+		return bytes.Contains(environ, []byte("\x00"+ContainerVariable+"="))
 	}
 	return true
+}
+
+// inRoot looks for the mount "/" of another mount namespace than our own, by
+// the fields of proc_pid_mountinfo(5).
+func (m Marks) inRoot(folder, own string) bool {
+	namespace, err := os.Readlink(filepath.Join(folder, "ns", "mnt"))
+	if err != nil || namespace == own {
+		return false
+	}
+	mounts, err := os.ReadFile(filepath.Join(folder, "mountinfo"))
+	if err != nil {
+		return false
+	}
+	for line := range bytes.Lines(mounts) {
+		mount, source, found := bytes.Cut(line, []byte(" - tmpfs "))
+		fields := bytes.Fields(mount)
+		if !found || len(fields) < 5 || string(fields[4]) != "/" {
+			continue
+		}
+		marked := m.Folder
+		if m.Container == "" {
+			marked = m.State
+		}
+		return bytes.HasPrefix(source, []byte(marked+"/"))
+	}
+	return false
 }
