@@ -30,6 +30,13 @@ def ended(scenario: Scenario, callback: MissedDeadline, state: str, airflow: tup
     return row.output or ""
 
 
+#: How a pod was created does not matter to what becomes of it.
+mostly_one_by_one = pytest.mark.parametrize(
+    "running", ["one_by_one", pytest.param("batches", marks=pytest.mark.extended)], indirect=True
+)
+
+
+@mostly_one_by_one
 def test_missed_deadline_of_a_dag_is_called_back_from_a_pod(
     running: Scenario, airflow_version: tuple[int, ...]
 ) -> None:
@@ -54,6 +61,7 @@ def test_success_is_recorded(running: Scenario, airflow_version: tuple[int, ...]
     assert len(running.ledger.entries(callback.key, "end")) == 1
 
 
+@mostly_one_by_one
 def test_row_says_running_while_the_callback_runs(
     running: Scenario, airflow_version: tuple[int, ...]
 ) -> None:
@@ -66,6 +74,7 @@ def test_row_says_running_while_the_callback_runs(
         assert running.events(callback) == ["running", "success"]
 
 
+@mostly_one_by_one
 def test_exception_text_is_the_output_of_a_callback_that_fails(
     running: Scenario, airflow_version: tuple[int, ...]
 ) -> None:
@@ -76,6 +85,7 @@ def test_exception_text_is_the_output_of_a_callback_that_fails(
     assert running.ledger.runs(callback.key) == 1
 
 
+@mostly_one_by_one
 def test_process_that_exits_by_itself_fails_the_callback(
     running: Scenario, airflow_version: tuple[int, ...]
 ) -> None:
@@ -85,6 +95,7 @@ def test_process_that_exits_by_itself_fails_the_callback(
     assert running.ledger.runs(callback.key) == 1
 
 
+@mostly_one_by_one
 def test_killed_container_fails_the_callback_with_its_exit_code(
     running: Scenario, airflow_version: tuple[int, ...]
 ) -> None:
@@ -94,6 +105,7 @@ def test_killed_container_fails_the_callback_with_its_exit_code(
     assert running.ledger.runs(callback.key) == 1
 
 
+@mostly_one_by_one
 def test_notifier_is_constructed_and_called(running: Scenario, airflow_version: tuple[int, ...]) -> None:
     (callback,) = running.miss("LedgerNotifier", message="the report is late")
     ended(running, callback, "success", airflow_version)
@@ -126,6 +138,7 @@ def test_kwargs_and_context_arrive_unchanged(
     assert entry.details["context"]["deadline"]["id"]
 
 
+@mostly_one_by_one
 def test_callback_reads_connections_and_variables(
     running: Scenario, airflow_version: tuple[int, ...]
 ) -> None:
@@ -153,9 +166,7 @@ def test_tasks_and_callbacks_run_side_by_side(running: Scenario, airflow_version
         running.wait_for_clean_up(callback)
 
 
-@pytest.mark.parametrize(
-    "running", ["one_by_one", pytest.param("batches", marks=pytest.mark.extended)], indirect=True
-)
+@mostly_one_by_one
 def test_fifty_callbacks_at_once(running: Scenario) -> None:
     callbacks = running.miss("succeed", count=50)
     running.wait_for_state(callbacks, "success", timeout=600)

@@ -24,8 +24,15 @@ def beside(scenario: Scenario, name: str, program: str, **more: object) -> dict[
     }
 
 
-@pytest.mark.parametrize("native", [False, True], ids=["ordinary", "native"])
-@pytest.mark.parametrize(("function", "state"), [("succeed", "success"), ("fail", "failed")])
+@pytest.mark.parametrize(
+    ("native", "function", "state"),
+    [
+        pytest.param(False, "succeed", "success", id="ordinary-succeed", marks=pytest.mark.extended),
+        pytest.param(False, "fail", "failed", id="ordinary-fail"),
+        pytest.param(True, "succeed", "success", id="native-succeed"),
+        pytest.param(True, "fail", "failed", id="native-fail", marks=pytest.mark.extended),
+    ],
+)
 def test_sidecar_that_never_ends_does_not_hold_the_slot(
     scenario: Scenario, native: bool, function: str, state: str
 ) -> None:

@@ -57,7 +57,6 @@ OUTCOMES = {
 IMPOSSIBLE = {("pod_running", "never_starts"), ("finished_unseen", "never_starts")}
 #: In the suite that everybody runs; the others are slow because there are so many.
 QUICK_CELLS = {
-    ("queued_committed", "succeeds", "sqlite"),
     ("create_unanswered", "succeeds", "sqlite"),
     ("before_commit", "raises", "sqlite"),
     ("before_delete", "succeeds", "postgresql"),

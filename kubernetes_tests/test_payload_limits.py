@@ -50,7 +50,10 @@ def told_size(scenario: Scenario, callback: MissedDeadline) -> int:
     return int(number.replace(",", ""))
 
 
-@pytest.mark.parametrize("letter", ["x", "é"], ids=["one_byte", "two_bytes"])
+@pytest.mark.parametrize(
+    "letter",
+    [pytest.param("x", id="one_byte", marks=pytest.mark.extended), pytest.param("é", id="two_bytes")],
+)
 def test_limit_counts_bytes(delivering: tuple[Scenario, str], letter: str) -> None:
     scenario, delivery = delivering
     limit, width = LIMITS[delivery], len(letter.encode())

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # --- while the scheduler looks ---
 
 
-@pytest.mark.parametrize("phase", HELD_PHASES)
+@pytest.mark.parametrize("phase", [pytest.param("unscheduled", marks=pytest.mark.extended), "on_a_node"])
 def test_callback_whose_pod_goes_before_it_begins_is_launched_again(scenario: Scenario, phase: str) -> None:
     hold(scenario, phase)
     callbacks = scenario.miss("succeed", count=len(DEEDS))

@@ -73,7 +73,10 @@ def test_running_pod_of_a_killed_scheduler_is_adopted(scenario: Scenario, functi
     ("function", "phase", "state", "text"),
     [
         ("succeed", "Succeeded", "success", None),
-        ("fail", "Failed", "failed", "ValueError: the webhook refused the alert"),
+        pytest.param(
+            *("fail", "Failed", "failed", "ValueError: the webhook refused the alert"),
+            marks=pytest.mark.extended,
+        ),
     ],
 )
 def test_result_of_a_pod_that_ended_while_no_scheduler_ran_is_recorded(
@@ -110,6 +113,7 @@ def test_pod_that_was_deleted_while_no_scheduler_ran_fails_its_callback(scenario
     assert scenario.ledger.runs(callback.key) == 1
 
 
+@pytest.mark.extended
 def test_callbacks_that_waited_for_a_slot_are_launched_by_the_next_scheduler(scenario: Scenario) -> None:
     callbacks = scenario.miss("succeed", count=5, sleep=8)
     scheduler = scenario.start_scheduler(config={"core.parallelism": 2})
