@@ -66,6 +66,7 @@ class Child:
             text=True,
         )
         self._env = env
+        self.pid = self._process.pid
 
     def do(self, command: str, **arguments: Any) -> dict[str, Any]:
         """Have the process do something and return its answer.
@@ -118,6 +119,13 @@ class Lab:
         self._postgresql = postgresql
         self._folder = folder
         self._made = 0
+
+    @property
+    def servers(self) -> list[int]:
+        """The processes of the API server: its own, and that with etcd in it."""
+        assert self.cluster.local is not None
+        components = self.cluster.local.status()["components"]
+        return [components["supervisor"], components["kube-apiserver"]]
 
     @property
     def database(self) -> str:

@@ -7,6 +7,7 @@ slows down both. ``measured`` holds the values of the targets, ``figures`` every
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from kubernetes_tests.bench import pods
+from kubernetes_tests.bench import pods, processor
 from kubernetes_tests.bench.lab import CONCURRENCY, clean_environment
 from kubernetes_tests.bench.targets import ratios
 
@@ -63,22 +64,25 @@ def throughput(lab: Lab, size: Size, results: Results) -> None:
     """Tasks and callbacks through the executors, and pods without any executor, round by round."""
     rates: dict[str, list[float]] = defaultdict(list)
     whole: dict[str, list[float]] = defaultdict(list)
+    shares: dict[str, dict[str, list[float]]] = defaultdict(dict)
     with contextlib.ExitStack() as stack:
         names = ("stock", "stock-async", "ours", "ours-async", "ours-secret")
         children = {name: stack.enter_context(lab.child(name)) for name in names}
         samples = {name: children[name].do("sample_body") for name in ("ours", "ours-secret")}
         for number in range(size.rounds + 1):
             for name in ("ours", "ours-secret"):
-                rates[f"bare {name}"].append(_bare(lab, children[name], samples[name], number, size.pods))
+                created = _bare(lab, children[name], samples[name], number, size.pods, shares[f"bare {name}"])
+                rates[f"bare {name}"].append(created)
             for name in ("stock", "ours", "stock-async"):
-                created, seconds = _tasks(children[name], number, size.pods)
+                created, seconds = _tasks(lab, children[name], number, size.pods, shares[f"tasks {name}"])
                 rates[f"tasks {name}"].append(created)
                 whole[f"tasks {name}"].append(size.pods / seconds)
             for name in ("ours", "ours-async", "ours-secret"):
-                created, seconds = _callbacks(children[name], size.pods)
+                created, seconds = _callbacks(lab, children[name], size.pods, shares[f"callbacks {name}"])
                 rates[f"callbacks {name}"].append(created)
                 whole[f"callbacks {name}"].append(size.pods / seconds)
-    for values in (*rates.values(), *whole.values()):
+    every_share = [values for share in shares.values() for values in share.values()]
+    for values in (*rates.values(), *whole.values(), *every_share):
         del values[0]  # the first round warms up connections and caches
     results.measured["task_throughput"] = ratios(whole["tasks ours"], whole["tasks stock"])
     results.measured["launch_vs_bare"] = ratios(rates["callbacks ours"], rates["bare ours"])
@@ -86,31 +90,47 @@ def throughput(lab: Lab, size: Size, results: Results) -> None:
     results.measured["launch_vs_bare_secret"] = secret
     results.measured["launch_vs_stock"] = ratios(rates["callbacks ours"], rates["tasks stock"])
     results.figures["created per second"] = dict(rates)
+    results.figures["processor milliseconds per pod created"] = dict(shares)
     results.figures["created, ended, recorded and deleted per second"] = dict(whole)
 
 
-def _bare(lab: Lab, child: Child, sample: dict[str, Any], number: int, count: int) -> float:
+def _bare(
+    lab: Lab, child: Child, sample: dict[str, Any], number: int, count: int, shares: dict[str, list[float]]
+) -> float:
     namespace, kubeconfig = child.namespace.name, str(lab.cluster.kubeconfig)
     names = [f"bare-{number}-{index}" for index in range(count)]
     body = sample["pod"]
     body["metadata"]["labels"]["airflow-worker"] = "nobody"
-    seconds = pods.create(
-        kubeconfig, namespace, body, names, concurrency=CONCURRENCY, secret=sample["secret"]
-    )
+    with processor.used({"client": [os.getpid()], "API server": lab.servers}, count, shares):
+        seconds = pods.create(
+            kubeconfig, namespace, body, names, concurrency=CONCURRENCY, secret=sample["secret"]
+        )
     pods.clear(kubeconfig, namespace)
     return count / seconds
 
 
-def _tasks(child: Child, number: int, count: int) -> tuple[float, float]:
+def _processes(lab: Lab, child: Child) -> dict[str, list[int]]:
+    return {
+        "scheduler": [child.pid],
+        "its watch": processor.descendants(child.pid),
+        "API server": lab.servers,
+    }
+
+
+def _tasks(
+    lab: Lab, child: Child, number: int, count: int, shares: dict[str, list[float]]
+) -> tuple[float, float]:
     """Return the tasks created per second, and the seconds from the first to the last of all."""
-    created = child.do("create_tasks", count=count, batch=str(number))["seconds"]
+    with processor.used(_processes(lab, child), count, shares):
+        created = child.do("create_tasks", count=count, batch=str(number))["seconds"]
     with child.played():
         finished = child.do("finish_tasks")["seconds"]
     return count / created, created + finished
 
 
-def _callbacks(child: Child, count: int) -> tuple[float, float]:
-    created = child.do("create_callbacks", count=count)["seconds"]
+def _callbacks(lab: Lab, child: Child, count: int, shares: dict[str, list[float]]) -> tuple[float, float]:
+    with processor.used(_processes(lab, child), count, shares):
+        created = child.do("create_callbacks", count=count)["seconds"]
     with child.played():
         finished = child.do("finish_callbacks", count=count)
     if finished["states"] != {"success": count}:

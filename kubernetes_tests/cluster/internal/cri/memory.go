@@ -18,13 +18,20 @@ import (
 // the limit for a moment.
 func (r *Runtime) watchMemory() {
 	orphans := map[int]bool{}
-	for ; ; time.Sleep(200 * time.Millisecond) {
-		orphans = r.buryOrphans(orphans)
+	for look := 0; ; look++ {
+		time.Sleep(200 * time.Millisecond)
+		if look%10 == 0 {
+			orphans = r.buryOrphans(orphans)
+		}
 		limits := map[int]*container{}
 		for _, c := range r.list() {
 			if pid := c.runningPID(); pid != 0 && c.memoryLimit() > 0 {
 				limits[pid] = c
 			}
+		}
+		// To read all processes of the machine costs a tenth of a processor.
+		if len(limits) == 0 {
+			continue
 		}
 		sessions := readSessions()
 		for pid, c := range limits {
