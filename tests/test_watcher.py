@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import queue
 import threading
@@ -117,6 +118,12 @@ def test_events_of_tasks_are_passed_on_as_they_are(watcher, monkeypatch):
             id="B6-deleted-after-success",
         ),
         pytest.param([event("ADDED", raw_pod("no uuid"))], [], id="id-is-none"),
+        pytest.param([event("ADDED", raw_pod(annotations=None))], [], id="annotations-were-taken-off"),
+        pytest.param(
+            [event("ADDED", raw_pod()), event("MODIFIED", raw_pod(version=2, annotations={"dag_id": "d"}))],
+            ["pending"],
+            id="annotation-was-taken-off-later",
+        ),
         pytest.param([None, "text", {}, {"type": "ADDED"}, {"raw_object": None}], [], id="malformed"),
     ],
 )
@@ -124,6 +131,35 @@ def test_events_of_callbacks_are_sent_as(watcher, monkeypatch, events, states):
     stream(monkeypatch, *events)
     passed_on(watcher)
     assert [message.state for message in watcher.sent()] == states
+
+
+@pytest.mark.parametrize("annotations", [None, {}, {"dag_id": "d", "run_id": "r"}], ids=repr)
+@pytest.mark.parametrize(
+    "kept",
+    [
+        pytest.param({"airflow-workload-type", "callback-id"}, id="labels-are-there"),
+        pytest.param({"airflow-workload-type"}, id="type-only"),
+        pytest.param({"callback-id"}, id="id-only"),
+    ],
+)
+def test_callback_pod_without_its_annotation_does_not_end_the_watch_of_tasks(
+    watcher, monkeypatch, annotations, kept
+):
+    """The parent looks for a task's annotations in what is passed on to it."""
+    raw = raw_pod(version=17, annotations=annotations)
+    raw["metadata"]["labels"] = {
+        key: value for key, value in raw["metadata"]["labels"].items() if key in kept
+    }
+    stream(monkeypatch, event("ADDED", raw))
+    assert run(watcher) == "17"
+    assert watcher.sent() == []
+
+
+def test_task_whose_labels_are_those_of_a_callback_is_passed_on(watcher, monkeypatch):
+    raw = raw_pod(annotations={"dag_id": "d", "task_id": "t", "try_number": "1"})
+    stream(monkeypatch, event("ADDED", raw))
+    assert passed_on(watcher) == [event("ADDED", raw)]
+    assert watcher.sent() == []
 
 
 def test_same_news_is_told_again_by_a_stream_that_begins_anew(watcher, monkeypatch):
@@ -152,7 +188,8 @@ def test_message_is_plain_and_gives_the_view_back(watcher, monkeypatch):
         st.none() | st.booleans() | st.integers() | st.text(),
         lambda inner: (
             st.dictionaries(
-                st.sampled_from(["raw_object", "metadata", "annotations", "callback_id", "type"]), inner
+                st.sampled_from(["raw_object", "metadata", "annotations", "labels", "callback_id", "type"]),
+                inner,
             )
             | st.lists(inner)
         ),
@@ -191,6 +228,9 @@ def run(watcher):
         pytest.param(ApiException(status=401, reason="Unauthorized"), id="401"),
         pytest.param(ProtocolError("Connection broken"), id="reset"),
         pytest.param(ConnectionRefusedError(), id="refused"),
+        pytest.param(json.JSONDecodeError("Expecting value", "<html>", 0), id="200-with-html"),
+        pytest.param(ValueError("Invalid value for `image_id`, must not be `None`"), id="client-refuses-pod"),
+        pytest.param(UnicodeDecodeError("utf-8", b"\xd0", 0, 1, "unexpected end"), id="cut-in-a-character"),
     ],
 )
 def test_stream_that_breaks_off_is_begun_anew_and_everything_is_compared(watcher, monkeypatch, pauses, error):
@@ -256,9 +296,10 @@ def test_refused_watch_names_verb_and_namespace(watcher, monkeypatch, pauses):
     assert "'watch'" in said[0]
 
 
-def test_defect_is_left_to_the_parent(watcher, monkeypatch, pauses):
-    stream(monkeypatch, TypeError("a defect"))
-    with pytest.raises(TypeError):
+@pytest.mark.parametrize("error", [TypeError("a defect"), KeyError("task_id")], ids=repr)
+def test_defect_is_left_to_the_parent(watcher, monkeypatch, pauses, error):
+    stream(monkeypatch, error)
+    with pytest.raises(type(error)):
         run(watcher)
 
 

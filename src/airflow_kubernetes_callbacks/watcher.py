@@ -3,7 +3,8 @@
 The stock watcher takes every event apart as a task's and dies on a pod without task annotations.
 Here events are parted before that: a pod with a ``callback_id`` annotation becomes a
 :class:`~airflow_kubernetes_callbacks.outcome.PodView` and goes to the scheduler process under that
-id; every other event takes the stock path, unchanged.
+id. One that only its labels show to be a callback's goes nowhere: admission, or somebody, took its
+annotation off. Every other event takes the stock path, unchanged.
 
 The watch only makes the next look come sooner. What it misses, the reconciler's list finds.
 """
@@ -16,10 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types import KubernetesWatch
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import KubernetesJobWatcher
-from urllib3.exceptions import HTTPError, ReadTimeoutError
+from urllib3.exceptions import ReadTimeoutError
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
-from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
+from airflow_kubernetes_callbacks.identity import (
+    CALLBACK_ID_ANNOTATION,
+    CALLBACK_ID_LABEL,
+    CALLBACK_WORKLOAD,
+    WORKLOAD_TYPE_LABEL,
+)
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView, pod_view
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
 
@@ -51,9 +57,15 @@ def view_from_plain(plain: dict[str, Any]) -> PodView:
 
 
 def is_callback_event(event: Any) -> bool:
-    """Tell whether a watch event is about a pod that carries the ``callback_id`` annotation."""
+    """Tell whether a watch event is about a callback's pod, also if only labels are left to tell it by."""
     try:
-        return CALLBACK_ID_ANNOTATION in (event["raw_object"]["metadata"].get("annotations") or {})
+        metadata = event["raw_object"]["metadata"]
+        annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
+        if CALLBACK_ID_ANNOTATION in annotations:
+            return True
+        labelled = CALLBACK_ID_LABEL in labels or labels.get(WORKLOAD_TYPE_LABEL) == CALLBACK_WORKLOAD
+        # A user may label pods of tasks as they like.
+        return labelled and "task_id" not in annotations
     except (KeyError, TypeError, AttributeError):
         return False
 
@@ -127,9 +139,10 @@ class CallbackJobWatcher(KubernetesJobWatcher):
     def _run(self, *args: Any, **kwargs: Any) -> str | None:
         """Watch until the stream ends; return the version from which the next one goes on.
 
-        An answer of the API server that ends the parent's process (410 while streaming, 403 on
-        watch, an API server that restarts) is waited out here instead, and a full comparison is
-        asked for. For tasks it is the same: the next stream starts with every pod there is.
+        What ends the parent's process (410 while streaming, 403 on watch, an API server that
+        restarts, a gateway's page or a pod that the client cannot read) is waited out here instead,
+        and a full comparison is asked for. For tasks it is the same: the next stream starts with
+        every pod there is.
         """
         try:
             version: str | None = super()._run(*args, **kwargs)
@@ -139,7 +152,7 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             raise
         except Exception as error:
             failure = classify(error)
-            if failure.status is None and not _is_connection_error(error):
+            if failure.status is None and failure.answer is ApiAnswer.PERMANENT:
                 raise  # a defect: the parent logs it, and the process is started again
             self._explain(failure)
             self._put("", RESYNC, {})
@@ -169,7 +182,3 @@ class CallbackJobWatcher(KubernetesJobWatcher):
 def _same_news(last: PodView | None, view: PodView) -> bool:
     """Tell whether nothing that a decision depends on has changed."""
     return last is not None and dataclasses.replace(last, resource_version=view.resource_version) == view
-
-
-def _is_connection_error(error: BaseException) -> bool:
-    return isinstance(error, (HTTPError, ConnectionError, OSError))
