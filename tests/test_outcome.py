@@ -617,6 +617,67 @@ def test_waiting_reason(raw: dict[str, Any], word: str | None, texts: tuple[str,
         assert text in (view.reason or "")
 
 
+@pytest.mark.parametrize("word", ["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"])
+@pytest.mark.parametrize(
+    ("message", "passes"),
+    [
+        pytest.param("pull QPS exceeded", True, id="limit-of-the-node"),
+        pytest.param(
+            "toomanyrequests: You have reached your pull rate limit", True, id="limit-of-a-registry"
+        ),
+        pytest.param("unexpected status: 429 Too Many Requests", True, id="429"),
+        pytest.param("denied: Quota exceeded for quota metric 'Requests per project'", True, id="quota"),
+        pytest.param("unknown: account limit is reached", True, id="account"),
+        pytest.param("unknown: Rate exceeded", True, id="rate"),
+        pytest.param("dial tcp 10.0.0.1:443: i/o timeout", True, id="connect-timeout"),
+        pytest.param("net/http: TLS handshake timeout", True, id="tls-timeout"),
+        pytest.param(
+            "net/http: request canceled (Client.Timeout exceeded while awaiting headers)", True, id="client"
+        ),
+        pytest.param("context deadline exceeded", True, id="deadline"),
+        pytest.param("read tcp 10.0.0.2:4711->10.0.0.1:443: connection reset by peer", True, id="reset"),
+        pytest.param("dial tcp 10.0.0.1:443: connect: connection refused", True, id="registry-is-down"),
+        pytest.param("lookup registry: Temporary failure in name resolution", True, id="dns-for-now"),
+        pytest.param("failed to copy: unexpected EOF", True, id="broke-off"),
+        pytest.param("unexpected status from HEAD request: 500 Internal Server Error", True, id="500"),
+        pytest.param("registry: 502 Bad Gateway", True, id="502"),
+        pytest.param("503 Service Unavailable", True, id="503"),
+        pytest.param("503 Service Temporarily Unavailable", True, id="503-of-nginx"),
+        pytest.param("504 Gateway Time-out", True, id="504"),
+        pytest.param(
+            'Back-off pulling image "x/y:1": ErrImagePull: failed to do request: Head "https://x/v2/y": '
+            "dial tcp: i/o timeout",
+            True,
+            id="back-off-with-the-error",
+        ),
+        pytest.param(
+            "image pull failed for x because the registry is unavailable", True, id="kubelets-words"
+        ),
+        pytest.param('Back-off pulling image "registry.example.com/airflow:1"', False, id="bare-back-off"),
+        pytest.param("manifest unknown", False, id="no-such-tag"),
+        pytest.param("pull access denied, repository does not exist", False, id="no-such-image"),
+        pytest.param("unexpected status: 401 Unauthorized", False, id="401"),
+        pytest.param("dial tcp: lookup registry.exmaple.com: no such host", False, id="no-such-host"),
+        pytest.param("x509: certificate signed by unknown authority", False, id="certificate"),
+        pytest.param('image "acme/rate-limit-timeout:1": not found', False, id="words-in-the-image"),
+        pytest.param('Head "https://x/v2/timeout/manifests/1": not found', False, id="words-in-an-address"),
+    ],
+)
+def test_pull_error_that_passes_is_a_wait(word: str, message: str, passes: bool) -> None:
+    view = pod_view(pod("Pending", [status(state=waiting(word, message))]))
+
+    assert view is not None
+    assert (view.waiting_reason, message in (view.reason or "")) == (None if passes else word, True)
+
+
+@pytest.mark.parametrize("word", ["InvalidImageName", "CreateContainerError"])
+def test_words_of_a_pull_error_count_in_a_pull_error_only(word: str) -> None:
+    view = pod_view(pod("Pending", [status(state=waiting(word, "context deadline exceeded"))]))
+
+    assert view is not None
+    assert view.waiting_reason == word
+
+
 def test_plain_values_are_taken_over() -> None:
     raw = pod(
         "Failed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,20 @@ if TYPE_CHECKING:
 
 #: Normal steps on the way to a running container, not reasons to wait for anything.
 _ORDINARY_WAITS = frozenset({"ContainerCreating", "PodInitializing", "Pulling"})
-#: Words in a pull error that say "later", not "never".
-_TRANSIENT_PULL = ("pull qps exceeded", "too many requests", "toomanyrequests")
-_PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff"})
+#: Words in a pull error that say "later", not "never": of kubelet, container runtimes and registries.
+_TRANSIENT_PULL = re.compile(
+    # A limit on pulls: the node's own, a registry's, an account's.
+    r"qps exceeded|too ?many ?requests|rate ?limit|rate exceeded|quota exceeded|account limit"
+    # No answer, or one that broke off.
+    r"|time-?out|timed out|deadline exceeded|connection (?:reset|refused)|unexpected eof"
+    # A registry, or what it asks about a login, that is down.
+    r"|internal server error|bad gateway|service (?:temporarily )?unavailable|temporarily unavailable"
+    r"|registry is unavailable|temporary failure",
+    re.IGNORECASE,
+)
+#: An image, an address, a path: their words say nothing about the error.
+_NAMES = re.compile(r"\S*/\S*")
+_PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +45,7 @@ def waiting(pod: Mapping[str, Any]) -> Waiting:
         return Waiting(None, None)
     word, message = found
     text = f"{word}: {message}" if message else word
-    lowered = text.lower()
-    transient = word in _PULL_ERRORS and any(words in lowered for words in _TRANSIENT_PULL)
+    transient = word in _PULL_ERRORS and _TRANSIENT_PULL.search(_NAMES.sub(" ", message or ""))
     return Waiting(None if transient else word, text)
 
 
