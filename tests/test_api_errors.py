@@ -47,6 +47,8 @@ NO_ACCOUNT_YET = (
     'pods "callback-1" is forbidden: error looking up service account alerts/default: '
     'serviceaccount "default" not found'
 )
+NO_SUCH_ACCOUNT = NO_ACCOUNT_YET.replace("default", "typo")
+ACCOUNT_NOT_READ = 'pods "callback-1" is forbidden: error looking up service account alerts/typo: etcdserver: request timed out'
 POD_SECURITY = (
     'pods "callback-1" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != '
     'false (container "base" must set securityContext.allowPrivilegeEscalation=false)'
@@ -64,6 +66,9 @@ MODIFIED = (
 WEBHOOK_DOWN = (
     'Internal error occurred: failed calling webhook "validate.kyverno.svc": context deadline exceeded'
 )
+TOO_LARGE_TO_SEND = (
+    "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097279 vs. 2097152)"
+)
 DENIED = 'admission webhook "validate.kyverno.svc" denied the request: no latest tags'
 
 
@@ -77,7 +82,13 @@ ANSWERS = [
     pytest.param(403, QUOTA_IS_NEW, TRANSIENT, id="quota-is-new-as-plain-text"),
     pytest.param(*status(403, ADMISSION_STARTS, "Forbidden"), TRANSIENT, id="admission-plugin-starts"),
     pytest.param(*status(403, NO_ACCOUNT_YET, "Forbidden"), TRANSIENT, id="no-service-account-yet"),
+    pytest.param(*status(403, NO_SUCH_ACCOUNT, "Forbidden"), FORBIDDEN, id="no-such-service-account"),
+    pytest.param(*status(403, ACCOUNT_NOT_READ, "Forbidden"), TRANSIENT, id="service-account-is-not-read"),
     pytest.param(*status(403, NOT_ALLOWED, "Forbidden"), FORBIDDEN, id="C2-forbidden"),
+    pytest.param(403, "<html>Forbidden</html>", TRANSIENT, id="403-of-a-gateway"),
+    pytest.param(403, NOT_ALLOWED, TRANSIENT, id="403-in-plain-text"),
+    pytest.param(403, None, TRANSIENT, id="403-none"),
+    pytest.param(400, "<html>400 Bad Request</html>", TRANSIENT, id="400-of-a-gateway"),
     pytest.param(*status(403, POD_SECURITY, "Forbidden"), FORBIDDEN, id="pod-security"),
     pytest.param(*status(403, MUST_SPECIFY, "Forbidden"), FORBIDDEN, id="quota-wants-resources"),
     pytest.param(*status(403, LIMIT_RANGE, "Forbidden"), FORBIDDEN, id="limit-range"),
@@ -110,6 +121,12 @@ ANSWERS = [
     pytest.param(
         *status(500, "etcdserver: request is too large"), PERMANENT, id="D2-etcd-limit-comes-as-500"
     ),
+    pytest.param(*status(500, TOO_LARGE_TO_SEND), PERMANENT, id="D2-limit-on-the-way-to-etcd-comes-as-500"),
+    *(
+        pytest.param(code, "<html>", TRANSIENT, id=f"{code}-of-a-gateway")
+        for code in (507, 520, 521, 522, 523, 524, 529, 530, 598)
+    ),
+    pytest.param(413, "<html>413 Request Entity Too Large</html>", PERMANENT, id="413-of-a-gateway"),
     pytest.param(*status(409, MODIFIED, "Conflict"), CONFLICT, id="C3-modified"),
     pytest.param(409, MODIFIED, CONFLICT, id="C3-modified-as-plain-text"),
     pytest.param(*status(409, 'pods "callback-1" already exists', "AlreadyExists"), EXISTS, id="C4-exists"),
@@ -281,7 +298,8 @@ def behind_proxy(reason: Exception) -> Exception:
         pytest.param(ConnectionResetError(104, "reset"), TRANSIENT, True, id="bare-reset"),
         pytest.param(SyncApiError(status=504), TRANSIENT, True, id="gateway"),
         pytest.param(SyncApiError(status=429), TRANSIENT, False, id="throttled"),
-        pytest.param(AsyncApiError(status=403), FORBIDDEN, False, id="refused"),
+        pytest.param(AsyncApiError(status=422), PERMANENT, False, id="refused"),
+        pytest.param(SyncApiError(status=403), TRANSIENT, False, id="403-that-is-not-the-servers"),
         pytest.param(SyncApiError(status=404), TRANSIENT, False, id="404-that-is-not-the-servers"),
         pytest.param(TypeError("'NoneType' object is not iterable"), PERMANENT, True, id="mistake"),
         pytest.param(KeyError("metadata"), PERMANENT, True, id="mistake-in-a-lookup"),
@@ -299,6 +317,7 @@ def test_only_an_answer_of_the_server_itself_says_that_nothing_was_created(error
         pytest.param(*status(403, NOT_ALLOWED), "Grant the scheduler's service account", id="permission"),
         pytest.param(*status(403, POD_SECURITY), "Change the pod template", id="pod-security"),
         pytest.param(*status(403, MUST_SPECIFY), "Set [kubernetes_callbacks] resources", id="quota"),
+        pytest.param(*status(403, NO_SUCH_ACCOUNT), "Create the service account", id="service-account"),
         pytest.param(*status(403, LIMIT_RANGE), "", id="limit-range"),
         pytest.param(*status(403, NO_PRIORITY_CLASS), "", id="priority-class"),
         pytest.param(*status(403, DENIED), "", id="denied-by-a-webhook"),

@@ -27,6 +27,7 @@ from airflow_kubernetes_callbacks.watcher import (
     view_to_plain,
 )
 from tests.fakes.api_server import FakeApiServer
+from tests.fakes.faults import status_body
 from tests.fakes.life import bring_to, launched, pod_document, pod_of, running, wait_for_watch
 from tests.fakes.scheduler import output_of, state_of, wait_until
 
@@ -289,7 +290,9 @@ def test_refused_watch_names_verb_and_namespace(watcher, monkeypatch, pauses):
         "log",
         SimpleNamespace(error=lambda *a: said.append(a[0] % a[1:]), info=lambda *a: None),
     )
-    stream(monkeypatch, ApiException(status=403, reason="Forbidden"))
+    refused = ApiException(status=403, reason="Forbidden")
+    refused.body = status_body(403, "Forbidden", 'cannot watch resource "pods"')
+    stream(monkeypatch, refused)
     run(watcher)
     assert len(said) == 1
     assert "namespace airflow" in said[0]

@@ -22,9 +22,15 @@ from airflow_kubernetes_callbacks.redact import presentable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: Answers that say "not now": throttling, a server that restarts or is behind a broken gateway, a
-#: request that came too early (an admission webhook that is down answers 500, kyverno/kyverno#2869).
-_TRANSIENT_STATUSES = frozenset({408, 425, 429, 500, 502, 503, 504})
+#: Answers that say "not now": throttling, a request that came too early. So do all from 500 on: a server that
+#: restarts or is behind a broken gateway, which may have numbers of its own (520 to 530), an admission webhook
+#: that is down (kyverno/kyverno#2869).
+_TRANSIENT_STATUSES = frozenset({408, 425, 429})
+#: But these, of what stores an object or brings it there, come as a 500 too and never pass
+#: (argoproj/argo-workflows#2936).
+_TOO_LARGE = ("request is too large", "trying to send message larger than max")
+#: What a gateway or a firewall may answer too, in words of its own, and for a while.
+_GATEWAY_STATUSES = frozenset({400, 403, 404})
 #: Refusals by admission (403) that pass without anybody's doing.
 _PASSING_REFUSALS = (
     "exceeded quota",
@@ -32,6 +38,8 @@ _PASSING_REFUSALS = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "error looking up service account",  # that of a new namespace is made a moment later
 )
+#: The account ``default`` is made by Kubernetes itself, any other by a person.
+_NO_ACCOUNT = re.compile(r'serviceaccount "(?!default")[^"]*" not found')
 #: What is to be done about a refusal, by a pattern in the API server's words.
 _REMEDIES = (
     (re.compile(r"cannot \w+ resource"), "Grant the scheduler's service account the verb named here."),
@@ -42,6 +50,10 @@ _REMEDIES = (
     (
         re.compile("failed quota: .*must specify"),
         "Set [kubernetes_callbacks] resources, or resources in the pod template.",
+    ),
+    (
+        _NO_ACCOUNT,
+        "Create the service account, or correct its name in [kubernetes_callbacks] or the pod template.",
     ),
 )
 _MAX_MESSAGE = 1000
@@ -123,20 +135,21 @@ def _retry_after(error: Any) -> float | None:
 
 
 def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
-    if "request is too large" in message:
-        return ApiAnswer.PERMANENT  # etcd's limit comes as a 500 (argoproj/argo-workflows#2936)
+    if any(words in message for words in _TOO_LARGE):
+        return ApiAnswer.PERMANENT
     if status == 409:
         already_exists = reason == "AlreadyExists" or "already exists" in message
         return ApiAnswer.ALREADY_EXISTS if already_exists else ApiAnswer.CONFLICT
-    if status == 403 and any(words in message for words in _PASSING_REFUSALS):
+    if status in _GATEWAY_STATUSES and kind != "Status":
+        # It comes from what stands before the API server, and says nothing about the object.
         return ApiAnswer.TRANSIENT
+    if status == 403 and any(words in message for words in _PASSING_REFUSALS):
+        return ApiAnswer.FORBIDDEN if _NO_ACCOUNT.search(message) else ApiAnswer.TRANSIENT
     if status == 403 and "being terminated" in message:
         return ApiAnswer.PERMANENT
     if status == 404:
-        # Anything else comes from what stands before the API server, and says nothing about the object.
-        of_object = (kind, reason) == ("Status", "NotFound")
-        return ApiAnswer.NOT_FOUND if of_object else ApiAnswer.TRANSIENT
-    if status in _TRANSIENT_STATUSES:
+        return ApiAnswer.NOT_FOUND if reason == "NotFound" else ApiAnswer.TRANSIENT
+    if status in _TRANSIENT_STATUSES or status >= 500:
         return ApiAnswer.TRANSIENT
     return {
         401: ApiAnswer.TRANSIENT,  # a rotated service account token is read again for the next request
