@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, mark_arrived
 from airflow_kubernetes_callbacks.errors import LaunchError
-from airflow_kubernetes_callbacks.launch_failure import launch_failure
+from airflow_kubernetes_callbacks.launch_failure import launch_failure, never_fits
 
 
 def refusal(code, message, reason="Forbidden"):
@@ -84,3 +86,60 @@ def test_pod_whose_secret_was_refused_for_good_is_deleted_and_nothing_is_left():
     mark_arrived(error)
     failure = launch_failure(error)
     assert (failure.answer, failure.may_have_arrived) == (ApiAnswer.PERMANENT, False)
+
+
+def no_room(requested, limited, used="limits.memory=0"):
+    return (
+        f'pods "x" is forbidden: exceeded quota: q, requested: {requested}, used: {used}, limited: {limited}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "never"),
+    [
+        pytest.param(no_room("limits.memory=9Gi", "limits.memory=4Gi"), True, id="alone-too-large"),
+        pytest.param(no_room("limits.memory=3Gi", "limits.memory=4Gi"), False, id="others-are-in-the-way"),
+        pytest.param(no_room("limits.memory=4Gi", "limits.memory=4Gi"), False, id="just-fits"),
+        pytest.param(no_room("limits.memory=4096Mi", "limits.memory=4Gi"), False, id="equal-in-other-units"),
+        pytest.param(no_room("limits.memory=5G", "limits.memory=4Gi"), True, id="decimal-against-binary"),
+        pytest.param(no_room("requests.cpu=1500m", "requests.cpu=1"), True, id="milli"),
+        pytest.param(no_room("requests.cpu=500m", "requests.cpu=1"), False, id="milli-that-fits"),
+        pytest.param(no_room("requests.memory=5e9", "requests.memory=4e9"), True, id="exponent"),
+        pytest.param(no_room("requests.memory=5E", "requests.memory=4P"), True, id="exa"),
+        pytest.param(no_room("limits.memory=4294967297", "limits.memory=4Gi"), True, id="bytes"),
+        pytest.param(
+            no_room("limits.cpu=1,limits.memory=9Gi", "limits.cpu=2,limits.memory=4Gi"), True, id="one-of-two"
+        ),
+        pytest.param(
+            no_room("requests.nvidia.com/gpu=2", "requests.nvidia.com/gpu=1"), True, id="extended-resource"
+        ),
+        pytest.param(no_room("pods=1", "pods=5", "pods=5"), False, id="number-of-pods"),
+        pytest.param(no_room("pods=1", "pods=0"), False, id="namespace-is-closed"),
+        pytest.param(no_room("limits.memory=9Gi", "limits.cpu=4"), False, id="other-resource"),
+        pytest.param(no_room("limits.memory=9 … Gi", "limits.memory=4Gi"), False, id="cut"),
+        pytest.param(no_room("limits.memory=NaN", "limits.memory=4Gi"), False, id="no-quantity"),
+        pytest.param(no_room("limits.memory=9Zi", "limits.memory=4Gi"), False, id="unknown-unit"),
+        pytest.param(no_room("", ""), False, id="empty"),
+        pytest.param("exceeded quota: q", False, id="in-other-words"),
+        pytest.param("", False, id="nothing"),
+    ],
+)
+def test_pod_that_asks_for_more_than_a_quota_allows_in_all_never_fits(message, never):
+    assert never_fits(message) is never
+    failure = launch_failure(refusal(403, message or "exceeded quota"))
+    assert failure.retryable is not never
+    assert ("more than the quota allows in all" in failure.message) is never
+
+
+@given(st.text(alphabet="0123456789.eEimkKMG+-=, abcdlrtuqs:", max_size=60))
+def test_any_words_about_a_quota_can_be_read(text):
+    assert never_fits(f"exceeded quota: q, requested: {text}, used: a=1, limited: {text}") is False
+
+
+def test_missing_service_account_is_told_at_once():
+    message = (
+        'pods "x" is forbidden: error looking up service account a/typo: serviceaccount "typo" not found'
+    )
+    failure = launch_failure(refusal(403, message))
+    assert failure.answer is ApiAnswer.PERMANENT
+    assert "Create the service account" in failure.message
