@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import pytest
 from kubernetes import client, config
 from kubernetes.client.rest import ApiException
@@ -275,6 +278,23 @@ def test_log_is_cut_to_its_end(api_server, pods):
     pod = pod_of(api_server, ID, "7", "failed")
     api_server.logs[pod["metadata"]["name"]] = b"x" * 5000 + b"the end"
     assert pods.log_tail(view_of(pod), limit_bytes=100) == b"x" * 93 + b"the end"
+
+
+def test_log_that_never_ends_is_cut_when_its_time_is_over(core, pods, monkeypatch):
+    """Each piece comes in time, but there is no end of them."""
+    clock, ended = itertools.count(step=1.0), []
+    answer = SimpleNamespace(
+        stream=lambda size: itertools.repeat(b"x"),
+        close=lambda: ended.append("closed"),
+        release_conn=lambda: ended.append("released"),
+    )
+    monkeypatch.setattr(pod_client, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(core, "read_namespaced_pod_log", lambda *args, **kwargs: answer)
+    view = view_of({**pod_document(ID, "7"), "status": {"phase": "Failed"}})
+    log = pods.log_tail(view, limit_bytes=1000)
+    assert log.startswith(b"x" * 20)
+    assert log.endswith(b"(The rest of the log did not come in time.)\n")
+    assert ended == ["closed", "released"]
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -8,6 +8,7 @@ the client raises; :func:`~airflow_kubernetes_callbacks.api_errors.classify` say
 from __future__ import annotations
 
 import json
+import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify, mark_arrived, sends_once
@@ -34,6 +35,9 @@ REQUEST_TIMEOUT = (10, 30)
 LIST_PAGE_SIZE = 500
 #: The same for what is only good to know: a failure's log and events.
 LOG_TIMEOUT = (5, 10)
+#: Seconds for a whole log, however often a piece of it comes.
+LOG_DEADLINE = 30.0
+_LOG_CUT = b"\n(The rest of the log did not come in time.)\n"
 
 
 def _read(response: Any) -> dict[str, Any]:
@@ -203,7 +207,9 @@ class PodClient:
         """Return the last *limit_bytes* at most of the base container's log.
 
         The API limits from the front only, so lines are counted from the back and the rest is cut here.
+        A log that has not come to its end in time ends with a line that says so.
         """
+        deadline = time.monotonic() + LOG_DEADLINE
         lines = max(1, limit_bytes // 64)
         response = self._core.read_namespaced_pod_log(
             pod.name,
@@ -216,6 +222,9 @@ class PodClient:
         try:
             for chunk in response.stream(65536):
                 tail = (tail + chunk)[-limit_bytes:]
+                if time.monotonic() > deadline:
+                    response.close()  # what is still to come must not be read as the answer to the next request
+                    return (tail + _LOG_CUT)[-limit_bytes:]
         finally:
             response.release_conn()
         return tail
