@@ -822,6 +822,41 @@ def test_gc_keeps_the_log_of_a_pod_that_has_run(airflow, api_server, missed, tmp
     assert (kept_log.name, kept_log.read_text()) == (ended, "what it said\n")
 
 
+def test_gc_keeps_a_log_with_its_tokens_masked(airflow, api_server, missed, tmp_path):
+    ended = missed(state="failed")
+    pod = make_pod(
+        api_server, ended, annotations={"callback_id": ended, "dag_id": "reports", "run_id": "run1"}
+    )
+    make_old(api_server, api_server.node.finish(api_server.node.start(pod), 1), hours=2)
+    api_server.logs[pod["metadata"]["name"]] = f"token={TOKEN}\n".encode()
+    assert airflow("gc", "--yes").status == 0
+    [kept_log] = (tmp_path / "logs/executor_callbacks/reports/run1").iterdir()
+    assert kept_log.read_text() == "token=***\n"
+
+
+LONG_DAG_ID = "報告" * 60  # 360 bytes: no file can be called that
+
+
+def test_gc_goes_on_where_a_log_has_no_place(airflow, api_server, missed, tmp_path):
+    ended = missed(state="failed")
+    pod = make_pod(
+        api_server, ended, annotations={"callback_id": ended, "dag_id": LONG_DAG_ID, "run_id": "run1"}
+    )
+    make_old(api_server, api_server.node.finish(api_server.node.start(pod), 1), hours=2)
+    (tmp_path / "logs/executor_callbacks").mkdir(parents=True)
+    done = airflow("gc", "--yes")
+    assert done.status == 0
+    assert "cannot be kept" in done.err
+    assert not api_server.pods()
+
+
+def test_logs_that_have_no_place_in_the_log_folder_are_said_to_be_none(airflow, missed, tmp_path):
+    (tmp_path / "logs/executor_callbacks").mkdir(parents=True)
+    done = airflow("logs", missed(state="success", dag_id=LONG_DAG_ID))
+    assert done.status == 1
+    assert "none was kept" in done.out + done.err
+
+
 def test_gc_says_what_it_would_remove(airflow, api_server, leftovers):
     done = airflow("gc", "--dry-run", "-o", "json")
     assert done.status == 0

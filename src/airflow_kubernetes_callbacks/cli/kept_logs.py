@@ -14,6 +14,7 @@ from airflow.configuration import conf
 from airflow_kubernetes_callbacks.api_errors import classify
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.cli.output import say
+from airflow_kubernetes_callbacks.redact import mask_log
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,8 +24,13 @@ if TYPE_CHECKING:
 
 
 def kept_log_file(record: CallbackRecord) -> Path | None:
-    """Return where the log folder here has the callback's log, if it has one."""
-    return _path(record.dag_id, record.run_id, record.id)
+    """Return the callback's log in the log folder here, if it is there; a folder that cannot be read is said."""
+    path = _path(record.dag_id, record.run_id, record.id)
+    try:
+        return path if path is not None and path.is_file() else None
+    except OSError as error:
+        say(f"The log folder cannot be looked into, at {path}: {error.strerror}.")
+        return None
 
 
 def keep_log(own: OwnExecutor, pod: PodFacts) -> None:
@@ -32,10 +38,13 @@ def keep_log(own: OwnExecutor, pod: PodFacts) -> None:
     view = pod.view
     path = _path(view.dag_id, view.run_id, view.callback_id)
     ran = view.started_at is not None and view.outcome.terminal
-    if path is None or path.exists() or not ran or not own.settings.save_logs:
+    if path is None or not ran or not own.settings.save_logs:
         return
     try:
-        save_log(path, own.cluster.log_tail(view, limit_bytes=own.settings.log_limit_bytes))
+        # A Dag's id may be longer than a file's name can be: then even this look raises.
+        if not path.exists():
+            log = own.cluster.log_tail(view, limit_bytes=own.settings.log_limit_bytes)
+            save_log(path, mask_log(log))
     except Exception as error:  # noqa: BLE001
         say(f"The log of pod {pod.where} cannot be kept at {path}: {classify(error).message}")
 
@@ -47,7 +56,7 @@ def set_log_aside(record: CallbackRecord, attempt: int) -> None:
     """
     path = kept_log_file(record)
     try:
-        if path is not None and path.is_file():
+        if path is not None:
             path.rename(path.with_name(f"{path.name}.before-attempt-{attempt}"))
     except OSError as error:
         say(f"The log of the earlier run stays in the way of the next one's, at {path}: {error.strerror}.")

@@ -90,7 +90,7 @@ def _kept_log(record: CallbackRecord) -> tuple[str, list[str]] | None:
     if record.dag_id is None or record.run_id is None:
         return None
     path = kept_log_file(record)
-    if path is not None and path.is_file():
+    if path is not None:
         return str(path), path.read_text(encoding="utf-8", errors="replace").splitlines()
     relative = f"executor_callbacks/{record.dag_id}/{record.run_id}/{record.id}"
     lines = _remote_lines(relative)
