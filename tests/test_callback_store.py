@@ -8,6 +8,8 @@ import pytest
 from airflow.models.callback import Callback
 from airflow.utils.session import create_session
 from sqlalchemy import event, text
+from sqlalchemy.dialects import mysql, postgresql
+from sqlalchemy.orm import Session
 
 from airflow_kubernetes_callbacks.callback_store import RECORD_KEY, CallbackStore, LaunchRecord
 from airflow_kubernetes_callbacks.errors import LaunchError
@@ -118,6 +120,23 @@ def test_record_of_a_row_that_is_gone_is_dropped(store, new_callback):
     callback_id = new_callback(state="queued")
     delete_row(callback_id)
     store.record_launches([LaunchRecord(callback_id, 2, None)])
+
+
+@pytest.mark.parametrize("dialect", [postgresql, mysql], ids=["postgresql", "mysql"])
+def test_record_does_not_wait_for_a_row_that_is_held(store, new_callback, dialect):
+    """apache/airflow#66794: SQLite, on which the tests run, locks no rows."""
+    callback_id, asked = new_callback(state="queued"), []
+
+    def note(state):
+        asked.append(str(state.statement.compile(dialect=dialect.dialect())))
+
+    event.listen(Session, "do_orm_execute", note)
+    try:
+        store.record_launches([LaunchRecord(callback_id, 2, None)])
+    finally:
+        event.remove(Session, "do_orm_execute", note)
+    assert [one for one in asked if one.endswith("FOR UPDATE NOWAIT")] == asked
+    assert asked
 
 
 def test_end_that_is_recorded_beside_an_active_state_is_told(store, new_callback):

@@ -164,6 +164,9 @@ class CallbackStore:
         """Write the records into rows that are still QUEUED; others are past needing them.
 
         A row that cannot be decoded, or written, keeps what it has, and no other from its record.
+
+        :raises SQLAlchemyError: the database does not answer, or another transaction holds one of the rows:
+            the scheduler's loop does not wait for it.
         """
         by_id = {record.callback_id: record for record in records}
         _apart(
@@ -178,7 +181,7 @@ class CallbackStore:
                 query = (
                     select(Callback)
                     .where(Callback.id.in_(chunk), Callback.state == CallbackState.QUEUED.value)
-                    .with_for_update()
+                    .with_for_update(nowait=True)
                 )
                 for callback in session.scalars(query):
                     if isinstance(callback.data, dict):
