@@ -46,7 +46,7 @@ def _quantities(text: str) -> dict[str, Decimal]:
 
 def _number(number: str, unit: str) -> Decimal:
     if unit.endswith("i"):
-        return Decimal(number) * 1024 ** ("KMGTPE".index(unit[0]) + 1)
+        return Decimal(number) * Decimal(1024) ** ("KMGTPE".index(unit[0]) + 1)
     if unit[1:]:
         return Decimal(number + unit)
     exponent = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}[unit]
