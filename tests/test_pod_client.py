@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from types import SimpleNamespace
 
@@ -13,6 +14,7 @@ from urllib3.util import Retry
 
 from airflow_kubernetes_callbacks import pod_client
 from airflow_kubernetes_callbacks.api_errors import classify
+from airflow_kubernetes_callbacks.errors import SecretTakenError
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL, RESULT_FINALIZER
 from airflow_kubernetes_callbacks.outcome import pod_view
 from airflow_kubernetes_callbacks.pod_client import PodClient
@@ -272,6 +274,43 @@ def test_secret_that_is_there_already_is_fine(api_server, pods):
     pods.create_secret("airflow", body)
     pods.create_secret("airflow", body)
     assert len(api_server.secrets()) == 1
+
+
+def secret_of(pod_uid):
+    return {"metadata": {"name": "one", "ownerReferences": [{"kind": "Pod", "uid": pod_uid}]}, "data": {}}
+
+
+def test_secret_of_an_earlier_pod_of_the_name_is_not_the_pods_own(api_server, pods):
+    """It holds another token, and goes when Kubernetes sees that its pod is gone."""
+    pods.create_secret("airflow", secret_of("old"))
+    with pytest.raises(SecretTakenError) as raised:
+        pods.create_secret("airflow", secret_of("new"))
+    assert classify(raised.value).retryable
+    api_server.store.delete("secrets", "airflow", "one", {})
+    pods.create_secret("airflow", secret_of("new"))
+    assert [secret["metadata"]["ownerReferences"][0]["uid"] for secret in api_server.secrets()] == ["new"]
+
+
+def test_secret_of_the_same_pod_that_is_there_already_is_fine(api_server, pods):
+    pods.create_secret("airflow", secret_of("new"))
+    pods.create_secret("airflow", secret_of("new"))
+    assert len(api_server.secrets()) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "error"),
+    [
+        pytest.param(403, "Forbidden", None, id="may-not-read"),
+        pytest.param(404, "NotFound", SecretTakenError, id="gone-meanwhile"),
+        pytest.param(503, "ServiceUnavailable", ApiException, id="no-answer"),
+    ],
+)
+def test_secret_that_is_there_and_cannot_be_read(api_server, pods, status, reason, error):
+    pods.create_secret("airflow", secret_of("new"))
+    api_server.fail("GET", "/secrets/", status=status, reason=reason)
+    with pytest.raises(error) if error else contextlib.nullcontext() as raised:
+        pods.create_secret("airflow", secret_of("new"))
+    assert error is None or classify(raised.value).retryable
 
 
 def test_log_is_cut_to_its_end(api_server, pods):

@@ -645,6 +645,20 @@ def test_secret_that_is_refused_for_now_leaves_its_pod(
     scheduler.until(lambda: state_of(callback_id) == SUCCESS, "success is recorded")
 
 
+def test_secret_of_an_earlier_pod_of_the_name_is_waited_out(api_server, scheduler, new_callback):
+    """It has another token, and Kubernetes removes it a moment after its pod."""
+    callback_id = new_callback()
+    old = {"name": f"callback-{callback_id}-1", "ownerReferences": [{"kind": "Pod", "uid": "an-earlier-pod"}]}
+    api_server.store.create("secrets", "airflow", {"metadata": old, "data": {}})
+    pod = launched(api_server, scheduler, callback_id)
+    scheduler.until(lambda: api_server.count("GET", "/secrets/"), "old secret is looked at")
+    api_server.store.delete("secrets", "airflow", old["name"], {})
+    [secret] = scheduler.until(api_server.secrets, "secret is made", resync=True)
+    assert secret["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+    assert state_of(callback_id) == QUEUED
+    assert len(api_server.pods()) == 1
+
+
 def test_adopted_pod_without_its_secret_gets_it(api_server, new_scheduler, new_callback, creation):
     """Its creator died between the two requests."""
     first = new_scheduler(**creation)

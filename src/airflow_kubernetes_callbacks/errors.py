@@ -23,5 +23,9 @@ class SecretRefusedError(LaunchError):
     """The Secret with the workload was refused for good, and the pod that waited for it was deleted."""
 
 
+class SecretTakenError(CallbackPodsError):
+    """The Secret's name is still that of another pod's Secret: the request is made again when it is gone."""
+
+
 class PayloadTooLargeError(LaunchError):
     """The workload is larger than the chosen delivery can carry; the message has the sizes in bytes."""

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify, mark_arrived, sends_once
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchError, SecretTakenError
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
     CONNECTION_TEST_WORKLOAD,
@@ -66,6 +66,12 @@ def _items(page: Mapping[str, Any]) -> list[Any]:
     if not isinstance(items, list):
         raise ValueError("the answer to a list request holds no items: it is not that of an API server")
     return items
+
+
+def _owners(document: Mapping[str, Any]) -> frozenset[str]:
+    """Return the uids of what an object belongs to."""
+    references = (document.get("metadata") or {}).get("ownerReferences") or ()
+    return frozenset(str(reference.get("uid")) for reference in references)
 
 
 class PodClient:
@@ -132,12 +138,34 @@ class PodClient:
         )
 
     def create_secret(self, namespace: str, body: Mapping[str, Any]) -> None:
-        """Create the Secret; that it is there already is fine, since its name is the pod's own."""
+        """Create the Secret; that it is there already is fine if it belongs to the same pod.
+
+        A launch that is made again has the name of the one before, whose Secret goes a moment after its pod.
+        Who may not read Secrets cannot tell, and goes on: a pod whose Secret goes does not start, and is
+        given up like any that does not.
+
+        :raises SecretTakenError: the Secret that is there is another pod's.
+        """
         try:
             _read(self._core.create_namespaced_secret(namespace, body, **self._args))
         except Exception as error:
             if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
                 raise
+            name = body["metadata"]["name"]
+            if not _owners(body) <= self._owners_of_secret(namespace, name, unknown=_owners(body)):
+                raise SecretTakenError(
+                    f"Secret {namespace}/{name} is there already and is not of this pod. If it is that of an "
+                    "earlier pod, Kubernetes removes it."
+                ) from error
+
+    def _owners_of_secret(self, namespace: str, name: str, *, unknown: frozenset[str]) -> frozenset[str]:
+        try:
+            return _owners(_read(self._core.read_namespaced_secret(name, namespace, **self._args)))
+        except Exception as error:
+            answer = classify(error).answer
+            if answer not in (ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND):
+                raise
+            return unknown if answer is ApiAnswer.FORBIDDEN else frozenset()
 
     def read_pod(
         self,
@@ -224,7 +252,8 @@ class PodClient:
                 tail = (tail + chunk)[-limit_bytes:]
                 if time.monotonic() > deadline:
                     response.close()  # what is still to come must not be read as the answer to the next request
-                    return (tail + _LOG_CUT)[-limit_bytes:]
+                    tail = (tail + _LOG_CUT)[-limit_bytes:]
+                    break
         finally:
             response.release_conn()
         return tail
