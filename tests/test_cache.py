@@ -145,33 +145,69 @@ def test_live_pod_is_remembered_before_gone_ones(cache):
 # Absence --------------------------------------------------------------------------------------------
 
 
-def test_pod_that_a_complete_list_does_not_have_is_gone(cache):
+def mark_absent(cache, *listed):
+    return [pod.uid for pod in cache.mark_absent(set(listed), listed_at=20.0)]
+
+
+def test_pod_that_a_complete_list_does_not_have_is_missed_and_not_yet_gone(cache):
     cache.observe(view(), 10.0)
     cache.observe(view(callback_id=OTHER, uid="uid-2"), 10.0)
-    cache.mark_absent({"uid-2"}, listed_at=20.0)
-    assert [pod.gone for pod in (*cache.pods(ID), *cache.pods(OTHER))] == [True, False]
+    cache.take_dirty(10)
+    assert mark_absent(cache, "uid-2") == ["uid-1"]
+    assert cache.missed(ID) == [view()]
+    assert cache.missed(OTHER) == []
+    assert cache.take_dirty(10) == [ID]
+
+
+def test_pod_that_was_heard_of_after_the_list_is_not_missed_before_the_next_one(cache):
+    cache.observe(view(), 10.0)
+    mark_absent(cache)
+    cache.observe(view(), 20.0)
+    assert cache.missed(ID) == []
+    assert list(cache.mark_absent(set(), listed_at=40.0)) == cache.missed(ID) == [view()]
+
+
+def test_pod_of_which_an_older_answer_comes_late_is_still_missed(cache):
+    cache.observe(view(), 10.0)
+    mark_absent(cache)
+    cache.observe(view(version="101"), 19.0)
+    assert [pod.uid for pod in cache.missed(ID)] == ["uid-1"]
+
+
+def test_word_of_the_list_can_be_taken(cache):
+    cache.observe(view(), 10.0)
+    mark_absent(cache)
+    cache.mark_gone(view())
+    assert [pod.gone for pod in cache.pods(ID)] == [True]
+    assert (cache.missed(ID), mark_absent(cache)) == ([], [])
+
+
+def test_callback_that_is_forgotten_while_pods_are_missed_is_passed_over(cache):
+    cache.observe(view(), 10.0)
+    cache.observe(view(callback_id=OTHER, uid="uid-2"), 10.0)
+    missing = cache.mark_absent(set(), listed_at=20.0)
+    next(missing)
+    cache.forget(OTHER)
+    assert list(missing) == []
 
 
 @pytest.mark.parametrize("seen_at", [20.0, 21.0], ids=["at-the-same-time", "later"])
 def test_pod_that_was_seen_after_the_list_began_is_not_gone(cache, seen_at):
     """B2: the list was begun before the pod was made."""
     cache.observe(view(), seen_at)
-    cache.mark_absent(set(), listed_at=20.0)
-    assert [pod.gone for pod in cache.pods(ID)] == [False]
+    assert mark_absent(cache) == []
 
 
 def test_look_that_is_no_news_still_tells_that_the_pod_is_there(cache):
     cache.observe(view(), 10.0)
     cache.observe(view(), 30.0)
-    cache.mark_absent(set(), listed_at=20.0)
-    assert [pod.gone for pod in cache.pods(ID)] == [False]
+    assert mark_absent(cache) == []
 
 
 def test_late_answer_does_not_take_the_time_of_a_look_back(cache):
     cache.observe(view(version="101"), 30.0)
     cache.observe(view(version="102"), 10.0)
-    cache.mark_absent(set(), listed_at=20.0)
-    assert [pod.gone for pod in cache.pods(ID)] == [False]
+    assert mark_absent(cache) == []
 
 
 # Dirty and timers -----------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks.cache import CallbackCache
 from airflow_kubernetes_callbacks.comparison import Comparison, compare
+from airflow_kubernetes_callbacks.comparisons import Comparisons
 from airflow_kubernetes_callbacks.merging import Merge
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.situation import RowState, RowView
 from tests.test_cache import view
 
@@ -101,10 +103,63 @@ def test_absence_says_nothing_while_a_namespace_may_be_listed_the_next_time(erro
     assert found.covers(row) is concluded
 
 
-def test_pods_of_a_namespace_that_was_not_listed_are_not_taken_for_gone():
+def test_pods_of_a_namespace_that_was_not_listed_are_not_missed():
     cache = CallbackCache()
     for namespace in ("a", "b"):
         cache.observe(view(uid=namespace, callback_id=namespace, namespace=namespace), 1.0)
     found = Comparison(5.0, rows_read=True, pods_read=True, unlisted=frozenset({"b"}))
     assert Merge(cache, found, lambda pod, state: False).advance(float("inf"))
-    assert {pod.namespace: pod.gone for pod in cache.all_pods()} == {"a": True, "b": False}
+    assert (len(cache.missed("a")), len(cache.missed("b"))) == (1, 0)
+
+
+LIVING, DEAD = "8", "9"
+RUNNING, ENDED = {"outcome": CallbackOutcome.RUNNING}, {"outcome": CallbackOutcome.SUCCEEDED}
+FAILED, UNSTARTED = {"outcome": CallbackOutcome.FAILED}, {"outcome": CallbackOutcome.NEVER_STARTED}
+READ, GONE, KEPT = "is read", "is gone", "is kept for clean-up or report"
+
+
+@pytest.mark.parametrize(
+    ("pod", "state", "known", "becomes"),
+    [
+        pytest.param(RUNNING, RowState.RUNNING, True, READ, id="running"),
+        pytest.param({}, RowState.QUEUED, True, READ, id="waiting"),
+        pytest.param(UNSTARTED, RowState.QUEUED, True, READ, id="never-started"),
+        pytest.param({**RUNNING, "owner": LIVING}, RowState.RUNNING, True, READ, id="running-for-a-sibling"),
+        pytest.param({**RUNNING, "owner": DEAD}, RowState.RUNNING, True, READ, id="running-for-nobody"),
+        pytest.param(ENDED, RowState.RUNNING, True, KEPT, id="succeeded-and-unreported"),
+        pytest.param(FAILED, RowState.RUNNING, True, KEPT, id="failed-and-unreported"),
+        pytest.param(
+            {**ENDED, "deleting": True}, RowState.QUEUED, True, READ, id="to-go-before-it-runs-again"
+        ),
+        pytest.param(ENDED, RowState.TERMINAL, True, KEPT, id="recorded"),
+        pytest.param(RUNNING, RowState.TERMINAL, True, KEPT, id="cancelled"),
+        pytest.param({**RUNNING, "owner": DEAD}, RowState.TERMINAL, False, KEPT, id="left-behind"),
+        pytest.param({**ENDED, "deleting": True}, RowState.TERMINAL, True, GONE, id="recorded-and-deleted"),
+        pytest.param(
+            {**ENDED, "deleting": True, "finalizer": True}, RowState.TERMINAL, True, KEPT, id="our-finalizer"
+        ),
+        pytest.param({**ENDED, "owner": LIVING}, RowState.TERMINAL, True, GONE, id="recorded-by-a-sibling"),
+        pytest.param(RUNNING, RowState.ABSENT, True, KEPT, id="row-deleted"),
+        pytest.param(RUNNING, RowState.ABSENT, False, GONE, id="of-another-installation"),
+        pytest.param(RUNNING, RowState.NOT_OURS, False, GONE, id="of-another-executor"),
+        pytest.param(ENDED, RowState.NOT_OURS, True, READ, id="row-taken-back-by-core"),
+    ],
+)
+def test_missed_pod_is_read_only_where_something_depends_on_it(pod, state, known, becomes):
+    cache = CallbackCache()
+    cache.track("one").known = known
+    cache.observe(view(callback_id="one", **pod), 1.0)
+    assert list(cache.mark_absent(set(), listed_at=2.0))
+    comparisons = Comparisons(
+        cache=cache,
+        store=None,
+        client=None,
+        in_background=None,
+        interval=30.0,
+        me="7",
+        api_owns_running=False,
+    )
+    comparisons.alive_others = frozenset({LIVING})
+    to_read = comparisons.pod_to_read(RowView("one", state))
+    [present] = cache.pods("one")
+    assert (READ if to_read else GONE if present.gone else KEPT) == becomes

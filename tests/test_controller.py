@@ -295,6 +295,96 @@ def test_list_that_fails_says_nothing_about_absence(make_world):
     assert only_row(world).state == RUNNING
 
 
+def run(world):
+    """Have the pod of the only callback run, and forget what the watch has told; return the pod."""
+    pod = until_pod(world)
+    for _ in range(2):
+        world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    turn(world)
+    assert only_row(world).state == RUNNING
+    return pod
+
+
+def compare_unwatched(world, turns=3):
+    """Have everything compared, and nothing told by the watch."""
+    world.clock.now += SETTINGS.reconcile_interval + 1
+    for _ in range(turns):
+        world.schedulers[0].watch(lose=True)
+        turn(world)
+
+
+@pytest.mark.parametrize("key", ["airflow-workload-type", "callback-id", "callback-attempt", "callback_id"])
+@pytest.mark.parametrize("api_owns_running", [False, True])
+def test_running_pod_that_loses_what_lists_find_it_by_is_followed_to_its_end(
+    make_world, key, api_owns_running
+):
+    """B2, B8: it is read by its name at every comparison, and deleted in the end."""
+    world = make_world("succeeds", api_owns_running=api_owns_running)
+    pod = run(world)
+    name, row = pod["metadata"]["name"], only_row(world)
+    keys = "annotations" if key == "callback_id" else "labels"
+    world.store.update("pods", "airflow", name, lambda found: found["metadata"][keys].pop(key))
+    for _ in range(3):
+        compare_unwatched(world)
+        assert (row.state, len(world.schedulers[0].executor.running)) == (RUNNING, 1)
+    world.progress(world.store.get("pods", "airflow", name))
+    compare_unwatched(world)
+    assert row.state == SUCCESS
+    compare_unwatched(world)
+    assert [left for left in world.pods() if not left["metadata"].get("deletionTimestamp")] == []
+    assert world.schedulers[0].executor.running == set()
+
+
+def test_pod_that_vanished_unseen_is_settled_within_two_heartbeats_of_the_list(make_world):
+    world = make_world("succeeds")
+    world.delete_from_outside(run(world), force=True)
+    compare_unwatched(world, turns=1)
+    for _ in range(2):
+        assert only_row(world).state == RUNNING
+        turn(world)
+    assert only_row(world).state == FAILED
+    assert "disappeared while running" in only_row(world).output
+
+
+@pytest.mark.parametrize("answer", ["404", "500", "429", "lost before"])
+def test_pod_that_may_be_there_is_not_taken_for_gone(make_world, answer):
+    """Nor by a 404 that is a proxy's; the question is put again."""
+    world = make_world("succeeds")
+    run(world)
+    world.delete_from_outside(world.pods()[0], force=True)
+    compare_unwatched(world, turns=1)
+    turn(world, work=False)
+    world.schedulers[0].do_work(0, [answer])
+    for _ in range(3):
+        turn(world, work=False)
+    assert only_row(world).state == RUNNING
+    assert world.schedulers[0].work == []
+    world.clock.now += 2
+    for _ in range(2):
+        turn(world)
+    assert only_row(world).state == FAILED
+
+
+def test_pods_that_a_sibling_has_deleted_cost_no_requests(make_world):
+    world = make_world("succeeds", "raises", "succeeds", schedulers=2)
+    first, second = world.schedulers
+    for _ in range(2):
+        turn(world, first)
+    second.controller.resync()
+    for _ in range(2):
+        turn(world, second)
+    assert len(second.controller.cache) == 3
+    for _ in range(8):
+        for pod in world.pods(done=False):
+            world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+        turn(world, first)
+    world.clock.now += SETTINGS.reconcile_interval + 1
+    turn(world, second)
+    turn(world, second, work=False)
+    assert second.work == []
+    assert len(second.controller.cache) == 0
+
+
 # Reports --------------------------------------------------------------------------------------------
 
 

@@ -37,13 +37,31 @@ def test_comparison_that_fits_is_taken_in_at_once():
     assert len(cache) == 1200
 
 
-@pytest.mark.parametrize(("complete", "gone"), [(True, True), (False, False)], ids=["whole-list", "no-list"])
-def test_pod_that_is_not_listed_is_gone_only_if_the_list_is_whole(complete, gone):
+@pytest.mark.parametrize("complete", [True, False], ids=["whole-list", "no-list"])
+def test_pod_that_is_not_listed_is_missed_only_if_the_list_is_whole(complete):
     cache = CallbackCache()
     cache.observe(view(uid="other", callback_id="other"), seen_at=1.0)
     Merge(cache, comparison(1, pods_read=complete), never).advance(float("inf"))
-    [known] = cache.pods("other")
-    assert known.gone is gone
+    assert len(cache.missed("other")) == complete
+
+
+@pytest.mark.parametrize(
+    ("active", "parts"),
+    [pytest.param(True, [200, 400, 450], id="active"), pytest.param(False, [450], id="over")],
+)
+def test_many_pods_that_are_missed_are_looked_for_over_several_heartbeats(active, parts):
+    """Each may cost a request, unless its callback is over."""
+    cache = CallbackCache()
+    ids = [f"id-{number}" for number in range(450)]
+    for callback_id in ids:
+        cache.observe(view(uid=callback_id, callback_id=callback_id), seen_at=1.0)
+    found = comparison(0, active=dict.fromkeys(ids, RowState.RUNNING) if active else {})
+    merge = Merge(cache, found, never)
+    seen, done = [], False
+    while not done:
+        done = merge.advance(float("inf"))
+        seen.append(sum(len(cache.missed(callback_id)) for callback_id in ids))
+    assert seen == parts
 
 
 def test_callback_is_looked_at_again_where_its_row_asks_for_it():

@@ -726,8 +726,28 @@ def test_pod_without_a_callback_id_is_no_callback(annotations: object) -> None:
 
 
 @pytest.mark.parametrize("label", [None, "", "x", "-1", "0", "²", 3], ids=repr)
-def test_unreadable_attempt_counts_as_the_first(label: object) -> None:
+def test_unreadable_attempt_is_read_off_the_name(label: object) -> None:
     view = pod_view(pod(labels={"callback-attempt": label}))
+
+    assert view is not None
+    assert view.attempt == 2
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        "",
+        "2",
+        f"callback-{CALLBACK_ID}-",
+        f"callback-{CALLBACK_ID}-0",
+        f"callback-{CALLBACK_ID}-x",
+        "a-2",
+    ],
+    ids=repr,
+)
+def test_unreadable_attempt_counts_as_the_first(name: object) -> None:
+    view = pod_view(pod(labels={}, name=name))
 
     assert view is not None
     assert view.attempt == 1

@@ -15,10 +15,11 @@ import pytest
 from airflow import settings as airflow_settings
 
 from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
-from tests.fakes.life import bring_to, launched, pod_of
+from tests.fakes.life import bring_to, launched, pod_document, pod_of
 from tests.fakes.scheduler import output_of, set_row, state_of, wait_until
 
 QUEUED, SUCCESS, FAILED = "queued", "success", "failed"
+OTHER_ID = "018f0000-0000-7000-8000-00000000000b"
 PODS = "/pods$"
 
 
@@ -172,20 +173,44 @@ def test_creation_that_is_refused_for_good_fails_at_once(api_server, scheduler, 
     fails_for_good(scheduler, api_server, callback_id, "Could not start", *words)
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        pytest.param(lambda found: found.pop("annotations"), "its annotations", id="annotations"),
+        pytest.param(lambda found: found.pop("labels"), "label callback-attempt and label", id="labels"),
+        *(
+            pytest.param(lambda found, key=key: found["labels"].pop(key), f"its label {key} and", id=key)
+            for key in ("airflow-worker", "airflow-workload-type", "callback-id", "callback-attempt")
+        ),
+        pytest.param(
+            lambda found: found["labels"].update({"airflow-worker": "x"}),
+            "airflow-worker",
+            id="owner-changed",
+        ),
+        pytest.param(
+            lambda found: found["annotations"].update({"callback_id": OTHER_ID}),
+            "annotations",
+            id="id-changed",
+        ),
+    ],
+)
 def test_pod_that_admission_makes_unrecognisable_is_deleted_at_once(
-    api_server, scheduler, new_callback, monkeypatch
+    api_server, scheduler, new_callback, monkeypatch, change, told
 ):
-    """Nobody would know it again: it would send its alert, and its row would say that it did not start."""
+    """Nobody would find it again: it would send its alert, and its row would say that it did not start."""
     real = api_server.store.create
 
-    def without_annotations(plural, namespace, body):
-        body["metadata"].pop("annotations", None)
+    def admit(plural, namespace, body):
+        if plural == "pods":
+            change(body["metadata"])
         return real(plural, namespace, body)
 
-    monkeypatch.setattr(api_server.store, "create", without_annotations)
+    monkeypatch.setattr(api_server.store, "create", admit)
     callback_id = new_callback()
     scheduler.until(lambda: state_of(callback_id) == FAILED, "failure is recorded")
     assert "admission webhooks" in output_of(callback_id)
+    assert told in output_of(callback_id)
+    assert api_server.count("POST", PODS) == 1
     assert api_server.pods() == []
 
 

@@ -6,6 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks import pod_requests
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
@@ -150,3 +151,36 @@ def test_only_a_refused_secret_condemns_the_pod_that_waits_for_it(error, condemn
     assert answer.condemned == (pod if condemned else None)
     assert answer.failure.retryable is not condemned
     assert str(error) in answer.failure.message
+
+
+def told(status, body=""):
+    error = ApiException(status=status)
+    error.body = body
+    return error
+
+
+@pytest.mark.parametrize(
+    ("answer", "gone"),
+    [
+        pytest.param(view(owner="", version="101"), False, id="there-without-labels"),
+        pytest.param(view(uid="another"), True, id="a-new-pod-of-that-name"),
+        pytest.param(None, True, id="not-there"),
+        pytest.param(told(403, '{"kind": "Status", "reason": "Forbidden"}'), True, id="list-has-to-do"),
+        pytest.param(told(404, "<html>"), None, id="404-of-a-proxy"),
+        pytest.param(told(503), None, id="503"),
+    ],
+)
+def test_pod_that_a_list_did_not_have_is_gone_if_its_name_is_free_or_a_new_pods(clock, answer, gone):
+    def read_pod(namespace, name, *, id_of):
+        if isinstance(answer, Exception):
+            raise answer
+        assert id_of({}) == view().callback_id  # whatever has become of its annotations
+        return answer
+
+    requests = requests_of(None, None)
+    requests._client = SimpleNamespace(read_pod=read_pod)
+    if gone is None:
+        with pytest.raises(ApiException):
+            requests._look_for(view())
+    else:
+        assert requests._look_for(view()).gone is gone

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks.outcome import remembering_the_wait
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.situation import Refusal
@@ -74,6 +74,7 @@ class CallbackCache:
         self._pods: dict[str, tuple[PodView, ...]] = {}
         self._tracks: dict[str, Track] = {}
         self._seen_at: dict[str, float] = {}
+        self._missed_at: dict[str, float] = {}
         self._dirty: dict[str, None] = {}
         self._timers: list[tuple[float, str]] = []
 
@@ -129,7 +130,7 @@ class CallbackCache:
         if len(others) >= _PODS_PER_CALLBACK:
             least = min(others, key=lambda other: (not other.gone, other.attempt))
             others.remove(least)
-            self._seen_at.pop(least.uid, None)
+            self._forget_pod(least)
         self._pods[view.callback_id] = (*others, view)
         self._seen_at[view.uid] = max(seen_at, self._seen_at.get(view.uid, seen_at))
         self.mark_dirty(view.callback_id)
@@ -137,17 +138,35 @@ class CallbackCache:
 
     def mark_absent(
         self, listed_uids: Collection[str], listed_at: float, unlisted: Collection[str] = ()
-    ) -> None:
-        """A complete list, begun at *listed_at*, has only *listed_uids*: others seen before it are gone.
+    ) -> Iterator[PodView]:
+        """A complete list, begun at *listed_at*, has only *listed_uids*: note, and yield, what it misses.
+
+        That those pods are gone is likely and not certain: a list selects by labels, and admission or a
+        person may have taken them off (kubernetes/kubernetes#55559 and SPARK-33711 met other causes).
 
         :param unlisted: namespaces that the list does not cover.
         """
         for view in list(self.all_pods()):
-            if view.namespace in unlisted:
+            if view.namespace in unlisted or view.uid in listed_uids or view.uid not in self._seen_at:
                 continue
-            if view.gone or view.uid in listed_uids or self._seen_at.get(view.uid, 0.0) >= listed_at:
+            if view.gone or self._seen_at[view.uid] >= listed_at:
                 continue
-            self.observe(dataclasses.replace(view, gone=True), listed_at)
+            self._missed_at[view.uid] = listed_at
+            self.mark_dirty(view.callback_id)
+            yield view
+
+    def missed(self, callback_id: str) -> list[PodView]:
+        """Return its pods that a complete list did not have, and of which nothing was heard since."""
+        return [
+            view
+            for view in self.pods(callback_id)
+            if not view.gone
+            and self._seen_at[view.uid] < self._missed_at.get(view.uid, self._seen_at[view.uid])
+        ]
+
+    def mark_gone(self, pod: PodView) -> None:
+        """Take the word of the list that did not have this pod."""
+        self.observe(dataclasses.replace(pod, gone=True), self._missed_at.get(pod.uid, 0.0))
 
     def mark_dirty(self, callback_id: str) -> None:
         self._dirty[callback_id] = None
@@ -170,6 +189,10 @@ class CallbackCache:
 
     def forget(self, callback_id: str) -> None:
         for view in self._pods.pop(callback_id, ()):
-            self._seen_at.pop(view.uid, None)
+            self._forget_pod(view)
         self._tracks.pop(callback_id, None)
         self._dirty.pop(callback_id, None)
+
+    def _forget_pod(self, pod: PodView) -> None:
+        self._seen_at.pop(pod.uid, None)
+        self._missed_at.pop(pod.uid, None)

@@ -110,6 +110,28 @@ class Comparisons:
             return False
         return self._rows_before_list.get(row.callback_id) == row
 
+    def pod_to_read(self, row: RowView) -> PodView | None:
+        """Return a pod that a list did not have and that is to be read before anything is decided for this row.
+
+        None where nothing depends on that; what is certainly over is marked gone.
+        """
+        track = self._cache.tracked(row.callback_id)
+        known = track is not None and track.known
+        for pod in self._cache.missed(row.callback_id):
+            if _must_be_read(pod, row, known=known):
+                return pod
+            if self._is_over(pod, row, known=known):
+                self._cache.mark_gone(pod)
+        return None
+
+    def _is_over(self, pod: PodView, row: RowView, *, known: bool) -> bool:
+        """Tell whether nothing is left to do about a pod that the list did not have."""
+        if row.state.active:
+            return False
+        a_siblings = self.alive_others is not None and pod.owner in self.alive_others
+        nobodys = row.state is not RowState.TERMINAL and not known
+        return a_siblings or nobodys or (pod.deleting and not pod.finalizer)
+
     def expect_pod(self, callback_id: str) -> None:
         """The last list says nothing more about this callback: its pod is being created."""
         self._rows_before_list.pop(callback_id, None)
@@ -135,3 +157,17 @@ class Comparisons:
             return self.alive_others is None or view.owner not in self.alive_others
         running_untold = view.outcome is CallbackOutcome.RUNNING and row_state is RowState.QUEUED
         return running_untold and not self._api_owns_running
+
+
+def _must_be_read(pod: PodView, row: RowView, *, known: bool) -> bool:
+    """Tell whether it matters that a pod, which the list did not have, may be there all the same.
+
+    Not where its result is known: that is what counts. Nor where its callback is over: what is to be deleted
+    then is found gone, or not, by deleting it.
+
+    :param known: the row was this executor's before, whatever it is now.
+    """
+    if row.state.active:
+        has_result = pod.outcome in (CallbackOutcome.SUCCEEDED, CallbackOutcome.FAILED)
+        return pod.deleting or not has_result
+    return row.state is RowState.NOT_OURS and known

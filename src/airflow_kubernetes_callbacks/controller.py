@@ -187,7 +187,10 @@ class CallbackController:
             if (track is not None and track.busy) or self._reports.waiting(callback_id):
                 continue  # looked at again when the answer is there, or the report of the end is taken
             with self._contained(callback_id):
-                decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
+                if (missed := self.comparisons.pod_to_read(rows[callback_id])) is not None:
+                    self._ask(callback_id, self._requests.look_for, missed)
+                else:
+                    decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
         for callback_id, actions in decisions:
             for action in actions:
                 if isinstance(action, RecordAttempt):

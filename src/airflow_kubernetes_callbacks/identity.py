@@ -65,6 +65,11 @@ RESERVED_KEYS = frozenset(
     }
 )
 
+#: Labels by which lists and watches find a pod, or that say which launch it is.
+FINDING_LABELS = frozenset(
+    {OWNER_LABEL, WORKLOAD_TYPE_LABEL, CALLBACK_ID_LABEL, ATTEMPT_LABEL, CONNECTION_TEST_OWNER_LABEL}
+)
+
 CALLBACK_WORKLOAD = "callback"
 CONNECTION_TEST_WORKLOAD = "connection-test"
 CONNECTION_TEST_POD_PREFIX = "connection-test-"
@@ -84,6 +89,12 @@ def pod_name(callback_id: str, attempt: int) -> str:
     for the same name and the API server lets only one of them through.
     """
     return f"callback-{callback_id}-{attempt}"
+
+
+def attempt_in(name: str, callback_id: str) -> str:
+    """Return the attempt in the name of a callback's pod, as text; empty where the name is not of that kind."""
+    head = pod_name(callback_id, 0)[:-1]
+    return name.removeprefix(head) if name.startswith(head) else ""
 
 
 def connection_test_pod_name(test_id: str) -> str:

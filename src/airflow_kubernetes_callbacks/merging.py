@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 #: Pods between two looks at the clock.
 _AT_ONCE = 500
+#: Pods that may be missed per heartbeat: each may cost a request.
+_MISSED_AT_ONCE = 200
 
 
 class Merge:
@@ -40,19 +42,26 @@ class Merge:
 
     def advance(self, until: float) -> bool:
         """Go on until that time (monotonic seconds), a little at least; True when nothing is left."""
-        return all(time.monotonic() < until for _ in self._steps)
+        return all(may_go_on and time.monotonic() < until for may_go_on in self._steps)
 
-    def _run(self) -> Iterator[None]:
+    def _run(self) -> Iterator[bool]:
+        """Yield now and then whether this heartbeat may go on if it has the time."""
         found, cache = self.found, self._cache
         for number, view in enumerate(found.pods, 1):
             cache.observe(view, found.listed_at)
             if number % _AT_ONCE == 0:
-                yield
+                yield True
         if found.pods_read:
-            cache.mark_absent({view.uid for view in found.pods}, found.listed_at, found.unlisted)
-            yield
+            listed = {view.uid for view in found.pods}
+            missed = 0
+            for view in cache.mark_absent(listed, found.listed_at, found.unlisted):
+                missed += view.callback_id in found.active  # of the others nothing is asked
+                if missed == _MISSED_AT_ONCE:
+                    missed = 0
+                    yield False
+            yield True
         for number, view in enumerate(list(cache.all_pods()), 1):
             if self._wants_a_look(view, found.active.get(view.callback_id)):
                 cache.mark_dirty(view.callback_id)
             if number % (4 * _AT_ONCE) == 0:
-                yield
+                yield True

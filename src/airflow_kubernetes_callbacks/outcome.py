@@ -21,6 +21,7 @@ from airflow_kubernetes_callbacks.identity import (
     OWNER_LABEL,
     RESULT_FINALIZER,
     RUN_ID_ANNOTATION,
+    attempt_in,
     callback_id_of,
 )
 from airflow_kubernetes_callbacks.pod_status import epoch_seconds as epoch_seconds
@@ -124,7 +125,10 @@ def pod_view(
         uid=_text(metadata.get("uid")),
         resource_version=_text(metadata.get("resourceVersion")),
         owner=_text(pod_status.mapping(metadata, "labels").get(OWNER_LABEL)),
-        attempt=_attempt(pod_status.mapping(metadata, "labels").get(ATTEMPT_LABEL)),
+        attempt=_attempt(
+            pod_status.mapping(metadata, "labels").get(ATTEMPT_LABEL),
+            attempt_in(_text(metadata.get("name")), callback_id),
+        ),
         outcome=outcome,
         reason=_reason(pod, base, outcome, deleted),
         waiting_reason=waiting(pod).word if outcome is CallbackOutcome.PENDING else None,
@@ -200,10 +204,13 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _attempt(value: object) -> int:
-    """Return the attempt's number; a pod without a readable one counts as the first."""
-    try:
-        number = int(_text(value))
-    except ValueError:
-        return 1
-    return number if number > 0 else 1
+def _attempt(label: object, in_name: str) -> int:
+    """Return the attempt's number, by the label or by the name; a pod without a readable one counts as the first."""
+    for value in (_text(label), in_name):
+        try:
+            number = int(value)
+        except ValueError:
+            continue
+        if number > 0:
+            return number
+    return 1

@@ -17,6 +17,7 @@ from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
     CONNECTION_TEST_WORKLOAD,
     DONE_LABEL,
+    FINDING_LABELS,
     OWNER_LABEL,
     RESULT_FINALIZER,
     callback_id_of,
@@ -56,6 +57,16 @@ def _pod(response: Any) -> dict[str, Any]:
     if document.get("kind") != "Pod":
         raise ValueError("the answer holds no pod: it does not come from a Kubernetes API server")
     return document
+
+
+def _lost(
+    asked: Mapping[str, Any], created: Mapping[str, Any], id_of: Callable[[Mapping[str, Any]], str | None]
+) -> list[str]:
+    """Return what the created pod lacks, in words, of that by which lists and watches find it."""
+    wanted, found = asked.get("metadata") or {}, created.get("metadata") or {}
+    labels, kept = wanted.get("labels") or {}, found.get("labels") or {}
+    lost = [f"label {key}" for key in sorted(FINDING_LABELS) if labels.get(key) != kept.get(key)]
+    return lost if id_of(wanted) == id_of(found) else ["annotations", *lost]
 
 
 def _items(page: Mapping[str, Any]) -> list[Any]:
@@ -112,12 +123,13 @@ class PodClient:
         """
         created = self._create(namespace, body)
         view = pod_view(created, id_of=id_of)
-        if view is None:
+        lost = _lost(body, created, id_of)
+        if view is None or lost:
             with arrived():
                 self._delete_at_once(created)
             raise LaunchError(
-                f"Pod {namespace}/{body['metadata']['name']} came back without its annotations and was deleted again. "
-                "Keep admission webhooks from taking annotations off such pods."
+                f"Pod {namespace}/{body['metadata']['name']} came back without its {' and '.join(lost)} and was "
+                "deleted again. Keep admission webhooks from changing labels and annotations of such pods."
             )
         return view
 
@@ -210,7 +222,7 @@ class PodClient:
     def adopt_pod(self, pod: PodView, owner: str) -> PodView | None:
         """Put *owner*'s label on the pod if nobody changed it since it was seen; return it as it is now."""
         metadata = {"resourceVersion": pod.resource_version, "uid": pod.uid, "labels": {OWNER_LABEL: owner}}
-        return pod_view(self._patch_metadata(pod, metadata))
+        return pod_view(self._patch_metadata(pod, metadata), id_of=lambda _: pod.callback_id)
 
     def mark_done(self, pod: PodView) -> None:
         """Label a pod that is kept (``delete_worker_pods = False``) so that no list returns it again."""

@@ -131,6 +131,10 @@ class Requests:
     def read(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._read(pod))
 
+    def look_for(self, pod: PodView) -> None:
+        """Read a pod that a list did not have."""
+        self._submit(pod, lambda: self._look_for(pod))
+
     def adopt(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._adopt(pod))
 
@@ -170,10 +174,27 @@ class Requests:
         self._pool.submit(work)
 
     def _read(self, pod: PodView) -> PodView:
-        found = self._client.read_pod(pod.namespace, pod.name)
+        # Its uid tells that it is this pod, whatever has become of its labels and annotations.
+        found = self._client.read_pod(pod.namespace, pod.name, id_of=lambda _: pod.callback_id)
         if found is None or found.uid != pod.uid:
             return dataclasses.replace(pod, gone=True)
         return found
+
+    def _look_for(self, pod: PodView) -> PodView:
+        try:
+            return self._read(pod)
+        except Exception as error:
+            failure = classify(error)
+            if failure.answer is not ApiAnswer.FORBIDDEN:
+                raise
+            log.warning(
+                "Pod %s/%s is not in the list of pods, and is taken for gone: it may not be read (%s). Grant the "
+                "scheduler's service account the verb 'get' on pods.",
+                pod.namespace,
+                pod.name,
+                failure.message,
+            )
+            return dataclasses.replace(pod, gone=True)
 
     def _adopt(self, pod: PodView) -> PodView | None:
         try:
