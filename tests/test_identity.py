@@ -22,6 +22,7 @@ from airflow_kubernetes_callbacks.identity import (
     WORKLOAD_TYPE_LABEL,
     callback_id_of,
     callback_selector,
+    holder_of,
     label_value,
     pod_name,
 )
@@ -177,6 +178,22 @@ class TestCallbackId:
     def test_nothing_in_an_annotation_raises(self, value):
         found = callback_id_of({"annotations": {CALLBACK_ID_ANNOTATION: value}})
         assert found is None or UUID(found)
+
+
+@pytest.mark.parametrize(
+    ("metadata", "holder"),
+    [
+        ({"annotations": {"callback_id": ID}}, ID),
+        ({"annotations": {"callback_id": ID}, "labels": {"callback-id": "x"}}, ID),
+        ({"labels": {"callback-id": ID}}, ID),
+        ({"labels": {"callback-id": "x"}}, ""),
+        ({"labels": None, "annotations": None}, ""),
+        ({}, ""),
+    ],
+    ids=["annotation", "both", "label", "label-that-is-no-id", "neither", "nothing"],
+)
+def test_pod_is_its_callbacks_by_annotation_or_label(metadata, holder):
+    assert holder_of(metadata) == holder
 
 
 class TestSelector:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, mark_arrived
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchError, NameTakenError
 from airflow_kubernetes_callbacks.launch_failure import launch_failure, never_fits
 
 
@@ -143,3 +143,10 @@ def test_missing_service_account_is_told_at_once():
     failure = launch_failure(refusal(403, message))
     assert failure.answer is ApiAnswer.PERMANENT
     assert "Create the service account" in failure.message
+
+
+@pytest.mark.parametrize("perhaps_ours", [True, False])
+def test_name_that_does_not_come_free_says_whether_the_pod_may_be_this_callbacks(perhaps_ours):
+    failure = launch_failure(NameTakenError("taken", perhaps_ours=perhaps_ours))
+    assert (failure.answer, failure.retryable) == (ApiAnswer.ALREADY_EXISTS, False)
+    assert failure.may_have_arrived is perhaps_ours

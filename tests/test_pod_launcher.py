@@ -297,14 +297,75 @@ def test_secret_of_a_pod_whose_answer_was_lost_is_made(api_server, scheduler, ne
     assert secret["metadata"]["name"].startswith(f"callback-{callback_id}")
 
 
-def test_c4_name_that_another_object_has_is_told(api_server, new_scheduler, new_callback, creation):
-    """A pod of that name that is no callback's pod: nothing of it is touched."""
+def hold_name(api_server, callback_id, owner, *, attempt=1):
+    """Put a pod of another callback, or of none where there is no owner, where this callback's pod would be."""
+    pod = (
+        pod_document(OTHER_ID, owner) if owner else {"metadata": {}, "spec": {"containers": [{"name": "x"}]}}
+    )
+    pod["metadata"]["name"] = f"callback-{callback_id}-{attempt}"
+    return api_server.store.create("pods", "airflow", pod)
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["at-once", "after-a-lost-answer"])
+@pytest.mark.parametrize("whose", ["a-siblings", "with-our-label", "no-callbacks"])
+def test_c4_launch_whose_name_another_pod_has_takes_the_next_name(
+    api_server, scheduler, new_callback, whose, lost
+):
+    callback_id = new_callback()
+    held = hold_name(api_server, callback_id, {"a-siblings": "99", "with-our-label": scheduler.me}.get(whose))
+    if lost:
+        api_server.fail("POST", PODS, reset=True)
+    name = f"callback-{callback_id}-2"
+    if lost and whose == "no-callbacks":
+        # It may be this callback's, made by the try without answer and stripped: it may have begun.
+        fails_for_good(scheduler, api_server, callback_id, "already exists", "no callback's", requests=2)
+        return
+    scheduler.until(lambda: api_server.store.find("pods", "airflow", name), "launched under another name")
+    pod = api_server.store.get("pods", "airflow", name)
+    assert pod["metadata"]["labels"]["callback-attempt"] == "2"
+    [secret] = scheduler.until(api_server.secrets, "secret is made")
+    assert secret["metadata"]["name"].startswith(name)
+    bring_to(api_server, pod, "succeeded")
+    scheduler.until(lambda: state_of(callback_id) == SUCCESS, "success is recorded")
+    assert api_server.store.get("pods", "airflow", held["metadata"]["name"]) == held
+    assert scheduler.executor.kube_scheduler._created == {}
+
+
+def test_c4_further_launch_whose_name_another_pod_has_takes_the_next_name(
+    api_server, scheduler, new_callback
+):
+    callback_id = new_callback()
+    first = launched(api_server, scheduler, callback_id)
+    hold_name(api_server, callback_id, "99", attempt=2)
+    api_server.node.fail(first, "OutOfcpu", "Pod was rejected")
+    name = f"callback-{callback_id}-3"
+    scheduler.until(lambda: api_server.store.find("pods", "airflow", name), "launched under another name")
+
+
+def test_c4_name_that_another_pod_has_is_told_where_no_try_is_left(
+    api_server, new_scheduler, new_callback, creation
+):
+    """Nothing of that pod is touched."""
     scheduler = new_scheduler(KUBERNETES_CALLBACKS__CREATE_RETRIES="0", **creation)
     callback_id = new_callback()
-    stranger = {"metadata": {"name": f"callback-{callback_id}-1"}, "spec": {"containers": [{"name": "x"}]}}
-    api_server.store.create("pods", "airflow", stranger)
-    fails_for_good(scheduler, api_server, callback_id, "already exists")
+    hold_name(api_server, callback_id, None)
+    fails_for_good(scheduler, api_server, callback_id, "already exists", "no callback's")
     assert api_server.count("DELETE") == api_server.count("PATCH") == 0
+
+
+def test_c4_name_of_another_pod_that_is_being_deleted_is_waited_for(api_server, scheduler, new_callback):
+    callback_id = new_callback()
+    held = hold_name(api_server, callback_id, "99")
+    api_server.store.update(
+        "pods",
+        "airflow",
+        held["metadata"]["name"],
+        lambda pod: pod["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"),
+    )
+    scheduler.until(lambda: api_server.count("POST", PODS) > 1, "tried again")
+    api_server.node.remove(held)
+    pod = launched(api_server, scheduler, callback_id)
+    assert pod["metadata"]["name"] == held["metadata"]["name"]
 
 
 def test_b13_comparisons_during_a_slow_create_do_not_make_a_second_pod(api_server, scheduler, new_callback):

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer
 from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.metrics import deadline_of
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE, growing_pause
@@ -94,9 +95,24 @@ class AnswerTaker:
             if self._records is not None:
                 pod = f"{answer.view.namespace}/{answer.view.name}"
                 self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
+        elif answer.failure is not None and answer.failure.answer is ApiAnswer.ALREADY_EXISTS:
+            self._take_name_taken(answer.callback_id, track, attempt, answer.failure)
         elif answer.failure is not None:
             track.may_be_created = track.may_be_created or answer.failure.may_have_arrived
             self._take_failed_launch(answer.callback_id, track, attempt, answer.failure)
+
+    def _take_name_taken(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
+        """Another's pod has the name: the launch is made with the next one, at once."""
+        track.create_failures += 1
+        # An earlier try may have made it, and admission taken off what it is known by: it may have begun.
+        may_be_ours = track.may_be_created and failure.may_have_arrived
+        again = track.create_failures <= self._settings.create_retries and not may_be_ours
+        self._metrics.launch_refused(for_now=again)
+        if not again:
+            self._refuse(track, attempt, failure.message)
+            return
+        track.repeat_attempt = attempt + 1
+        log.warning("Callback %s is launched under another name. %s", callback_id, failure.message)
 
     def _take_failed_launch(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
         if not failure.retryable:

@@ -27,5 +27,16 @@ class SecretTakenError(CallbackPodsError):
     """The Secret's name is still that of another pod's Secret: the request is made again when it is gone."""
 
 
+class NameTakenError(CallbackPodsError):
+    """The name of this launch's pod belongs to another pod, which stays: the next launch takes another name.
+
+    :param perhaps_ours: it carries no callback's id, so that it may be ours, stripped of all that it is known by.
+    """
+
+    def __init__(self, message: str, *, perhaps_ours: bool) -> None:
+        super().__init__(message)
+        self.perhaps_ours = perhaps_ours
+
+
 class PayloadTooLargeError(LaunchError):
     """The workload is larger than the chosen delivery can carry; the message has the sizes in bytes."""

@@ -129,13 +129,23 @@ def connection_test_id_of(metadata: Mapping[str, object]) -> str | None:
     return _id_of(metadata, CONNECTION_TEST_ID_ANNOTATION)
 
 
+def holder_of(metadata: Mapping[str, object]) -> str:
+    """Return whose pod this is, by annotation or else by label; empty where neither names a callback."""
+    labels = metadata.get("labels")
+    labelled = labels.get(CALLBACK_ID_LABEL) if isinstance(labels, dict) else None
+    return callback_id_of(metadata) or _canonical(labelled) or ""
+
+
 def _id_of(metadata: Mapping[str, object], annotation: str) -> str | None:
     annotations = metadata.get("annotations")
     if not isinstance(annotations, dict):
         return None
-    value = annotations.get(annotation)
+    return _canonical(annotations.get(annotation))
+
+
+def _canonical(value: object) -> str | None:
     try:
-        return str(UUID(value))
+        return str(UUID(value))  # type: ignore[arg-type]
     except (TypeError, ValueError, AttributeError):
         return None
 

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify, remedy
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchError, NameTakenError
 
 #: How Kubernetes words that a quota has no room (its resourcequota admission plugin); each part is a list of
 #: "resource=quantity".
@@ -54,7 +54,13 @@ def _number(number: str, unit: str) -> Decimal:
 
 
 def launch_failure(error: BaseException) -> ApiFailure:
-    """Return what the failure of a launch means, worded for ``callback.output``."""
+    """Return what the failure of a launch means, worded for ``callback.output``.
+
+    ``ALREADY_EXISTS`` is a name that does not come free; ``may_have_arrived`` says that the pod which has it may
+    be this callback's.
+    """
+    if isinstance(error, NameTakenError):
+        return ApiFailure(ApiAnswer.ALREADY_EXISTS, 409, str(error), may_have_arrived=error.perhaps_ours)
     if isinstance(error, LaunchError):
         # There is no pod of this callback, or it was deleted again before it could begin.
         return ApiFailure(ApiAnswer.PERMANENT, None, str(error))
@@ -69,7 +75,7 @@ def launch_failure(error: BaseException) -> ApiFailure:
             "The scheduler's log has the traceback.",
         )
     if failure.answer is ApiAnswer.ALREADY_EXISTS:
-        # The pod that had the name is on its way out (or is no callback's): its name comes free.
+        # The pod that had the name is on its way out: its name comes free.
         return dataclasses.replace(failure, answer=ApiAnswer.TRANSIENT)
     refused = f"Could not start: the API server refused the pod ({failure.message})."
     advice = _TOO_LARGE_FOR_QUOTA if too_large else remedy(failure)

@@ -20,8 +20,13 @@ from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types impor
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import AirflowKubernetesScheduler
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify
-from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
-from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION
+from airflow_kubernetes_callbacks.errors import LaunchError, NameTakenError, SecretRefusedError
+from airflow_kubernetes_callbacks.identity import (
+    CALLBACK_ID_ANNOTATION,
+    callback_id_of,
+    holder_of,
+    pod_name,
+)
 from airflow_kubernetes_callbacks.payload import SecretPayload, construct_payload_secret
 from airflow_kubernetes_callbacks.version_compat import CallbackKey, ExecuteCallback, substituted
 from airflow_kubernetes_callbacks.watcher import CallbackJobWatcher
@@ -112,7 +117,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         self._callback_pods = callback_pods
         self._extra_namespaces = tuple(extra_namespaces)
         self._secrets: dict[tuple[str, str], dict[str, Any]] = {}
-        self._created: dict[tuple[str, str], PodView] = {}
+        self._created: dict[str, PodView] = {}
         self._callback_loop: asyncio.AbstractEventLoop | None = None
         super().__init__(*args, **kwargs)
 
@@ -138,7 +143,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         return [None]
 
     def _take_created(self, order: LaunchOrder) -> PodView | BaseException:
-        view = self._created.pop((order.callback_id, str(order.attempt)), None)
+        view = self._created.pop(pod_name(order.callback_id, order.attempt), None)
         return (
             view if view is not None else LaunchError("The API server answered without the pod it created.")
         )
@@ -198,25 +203,39 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         namespace, name = pod.metadata.namespace, pod.metadata.name
         secret = self._secrets.pop((namespace, name), None)
         body = self.kube_client.api_client.sanitize_for_serialization(pod)
-        view = self._create_or_find(namespace, name, body)
+        callback_id = callback_id_of({"annotations": pod.metadata.annotations})
+        view = self._create_or_find(namespace, name, body, callback_id)
         if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
             with arrived():
                 self._create_secret(view, secret)
-        self._created[(view.callback_id, str(view.attempt))] = view
+        self._created[name] = view
         return view
 
-    def _create_or_find(self, namespace: str, name: str, body: dict[str, Any]) -> PodView:
-        """Return the pod that was created, or that has the name already."""
+    def _create_or_find(
+        self, namespace: str, name: str, body: dict[str, Any], callback_id: str | None
+    ) -> PodView:
+        """Return the pod that was created, or this callback's that has the name already.
+
+        :raises NameTakenError: another's pod has the name, and keeps it.
+        """
         try:
             return self._callback_pods.create_pod(namespace, body)
         except Exception as error:
             if classify(error).answer is not ApiAnswer.ALREADY_EXISTS:
                 raise
             with arrived():
-                view = self._callback_pods.read_pod(namespace, name)
-                if view is None:
-                    raise  # it is being deleted, or it is no callback's pod
+                view = self._callback_pods.read_pod(namespace, name, id_of=holder_of)
+                foreign = view is not None and view.callback_id != callback_id
+                if view is None or (foreign and view.deleting):
+                    raise  # its name comes free
+            if not foreign:
                 return view
+            whose = f"that of callback {view.callback_id}" if view.callback_id else "no callback's"
+            raise NameTakenError(
+                f"Could not start: pod {namespace}/{name} already exists and is {whose}. Delete it if nothing "
+                "needs it.",
+                perhaps_ours=not view.callback_id,
+            ) from error
 
     def _create_secret(self, view: PodView, parts: dict[str, Any]) -> None:
         try:

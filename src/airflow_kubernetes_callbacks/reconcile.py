@@ -325,7 +325,8 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
 
 
 def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    attempt = max(pod.attempt + 1, situation.row.next_attempt)
+    # The attempt that is to be repeated is a later one where another's pod has the name of the next.
+    attempt = max(pod.attempt + 1, situation.row.next_attempt, situation.memory.repeat_attempt or 0)
     # Kubernetes may not say when it ended, or by a clock that is ahead of ours.
     ended_at = min(pod.ended_at or situation.memory.orphaned_since or situation.now, situation.now)
     not_before = max(situation.memory.retry_at, ended_at + retry_delay(_launches(situation, pod), settings))
