@@ -47,7 +47,7 @@ MOST_CALLBACKS = 4
 KINDS = st.sampled_from(["succeeds", "raises", "never_starts", "refused"])
 INDEX = st.integers(0, 7)
 FAULTS = st.lists(
-    st.sampled_from([None, "lost before", "lost after", "no connection", "429", "500", "409"]),
+    st.sampled_from([None, "lost before", "lost after", "no connection", "429", "500", "409", "404"]),
     min_size=1,
     max_size=2,
 )
