@@ -274,6 +274,36 @@ def test_a20_throttled_adoption_is_tried_again(api_server, new_scheduler, new_ca
     assert api_server.count("POST", "/pods$") == 0
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "message"),
+    [
+        pytest.param(403, "Forbidden", 'User "scheduler" cannot patch resource "pods"', id="no-permission"),
+        pytest.param(422, "Invalid", "pod updates may not change fields", id="invalid"),
+    ],
+)
+def test_a16_pod_whose_adoption_is_refused_for_good_is_followed_to_its_end(
+    api_server, new_scheduler, new_callback, dead, status, reason, message
+):
+    ids = {stage: new_callback(state=RUNNING) for stage in ("running", "succeeded", "failed")}
+    pods = {stage: pod_of(api_server, callback_id, dead, stage) for stage, callback_id in ids.items()}
+    api_server.fail("PATCH", "/pods/", times=None, status=status, reason=reason, message=message)
+    scheduler = new_scheduler()
+    scheduler.until(lambda: state_of(ids["succeeded"]) == SUCCESS, "success is recorded")
+    scheduler.until(lambda: state_of(ids["failed"]) == FAILED, "failure is recorded")
+    assert "ValueError: no such channel" in output_of(ids["failed"])
+    scheduler.until(lambda: scheduler.running == {ids["running"]}, "the running one has a slot")
+    api_server.node.finish(pods["running"])
+
+    def over():
+        scheduler.resync()  # nothing watches it
+        return state_of(ids["running"]) == SUCCESS and len(api_server.pods()) == 1
+
+    scheduler.until(over, "result is recorded, and only the pod that failed, which is kept, is left")
+    assert scheduler.running == set()
+    adoptions = [r for r in api_server.made("PATCH") if OWNER_LABEL in r.body["metadata"].get("labels", {})]
+    assert len(adoptions) == 3
+
+
 def test_a21_row_of_another_executor_is_left_alone(api_server, new_scheduler, new_callback, dead):
     """apache/airflow#42151: recovery reset what belonged to Celery."""
     others = new_callback(state=QUEUED, executor="LocalExecutor")

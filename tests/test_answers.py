@@ -15,6 +15,7 @@ from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
 from airflow_kubernetes_callbacks.pod_requests import Answer
 from airflow_kubernetes_callbacks.settings import CallbackSettings
+from airflow_kubernetes_callbacks.situation import PodRequest
 from tests.fakes.world import Nothing
 from tests.test_cache import view
 
@@ -98,6 +99,22 @@ def test_requests_that_fail_wait_longer_and_longer_and_are_told_once(takes, capl
 def test_server_that_asks_for_an_hour_gets_a_minute(takes):
     takes.request_fails(dataclasses.replace(THROTTLED, retry_after=3600.0))
     assert LONGEST_PAUSE - 2 < takes.track.ask_again_at - time.time() <= LONGEST_PAUSE
+
+
+@pytest.mark.parametrize(
+    ("failure", "remembered"),
+    [
+        pytest.param(FORBIDDEN, {(PodRequest.ADOPT, "uid-1"): "403: no"}, id="forbidden"),
+        pytest.param(BAD, {(PodRequest.ADOPT, "uid-1"): "422: spec.x: invalid"}, id="invalid"),
+        pytest.param(THROTTLED, {}, id="throttled"),
+        pytest.param(LOST, {}, id="lost"),
+        pytest.param(ApiFailure(ApiAnswer.CONFLICT, 409, "409: changed"), {}, id="conflict"),
+    ],
+)
+def test_request_that_is_refused_for_good_is_remembered(takes, failure, remembered):
+    takes.request_fails(failure, asked=(PodRequest.ADOPT, "uid-1"))
+    assert takes.track.denied == remembered
+    assert takes.track.ask_again_at > time.time()
 
 
 def test_request_that_works_ends_the_pauses(takes):

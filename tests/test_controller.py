@@ -485,6 +485,142 @@ def test_request_that_fails_is_not_made_at_every_heartbeat(make_world):
     world.check_end()
 
 
+# What may not be done, and clocks -------------------------------------------------------------------
+
+
+def all_take_turns(world, rounds=1, *, nodes=True):
+    for _ in range(rounds):
+        for scheduler in world.schedulers:
+            if scheduler.alive:
+                turn(world, scheduler)
+        for pod in world.pods():
+            if nodes and not world.runs(pod):
+                world.progress(pod)
+        world.clock.now += SETTINGS.reconcile_interval + 1
+
+
+def slots_of(world, row):
+    return [
+        s.me for s in world.schedulers if s.alive and row.callback_id in {k.id for k in s.executor.running}
+    ]
+
+
+@pytest.mark.parametrize("api_owns_running", [False, True])
+@pytest.mark.parametrize("stage", ["pending", "running", "ended"])
+@pytest.mark.parametrize("kind", ["succeeds", "raises"])
+def test_pod_that_nobody_may_adopt_takes_one_slot_and_its_result_is_recorded(
+    make_world, kind, stage, api_owns_running
+):
+    world = make_world(kind, schedulers=3, api_owns_running=api_owns_running)
+    first = world.schedulers[0]
+    pod = until_pod(world, first)
+    for _ in range({"pending": 0, "running": 2, "ended": 3}[stage]):
+        world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    first.crash()
+    first.forget()
+    world.forbidden.add("patch")
+    all_take_turns(world, 4)
+    if stage != "ended":
+        assert slots_of(world, only_row(world)) == ["2"]
+        assert only_row(world).state == RUNNING
+        # the eldest goes too
+        world.schedulers[1].crash()
+        world.schedulers[1].forget()
+        all_take_turns(world, 3)
+        assert slots_of(world, only_row(world)) == ["3"]
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == (SUCCESS if kind == "succeeds" else FAILED)
+    assert len(only_row(world).runs) == 1
+
+
+@pytest.mark.parametrize("finalizer", [False, True])
+def test_pod_that_does_not_start_and_may_not_be_deleted_fails_its_callback(make_world, finalizer, caplog):
+    world = make_world("never_starts", finalizer=finalizer)
+    world.forbidden.add("delete")
+    logging.getLogger("airflow_kubernetes_callbacks").setLevel(logging.INFO)
+    with caplog.at_level(logging.INFO):
+        all_take_turns(world, 12)
+    row = only_row(world)
+    assert row.state == FAILED
+    assert "ErrImagePull" in row.output
+    assert 'cannot delete resource "pods"' in row.output
+    assert "still there and may start" in row.output
+    assert slots_of(world, row) == []
+    assert len(world.pods()) == 1
+    assert len([r for r in caplog.records if r.getMessage().startswith("Deleting pod")]) <= 2
+    rest(world)  # which grants it
+    world.check_end()
+    assert world.pods() == []
+
+
+@pytest.mark.parametrize("skew", [360.0, -360.0])
+def test_pod_waits_as_long_as_it_may_whatever_the_api_servers_clock_says(make_world, skew):
+    world = make_world("never_starts", skew=skew)
+    until_pod(world)
+    begin = world.clock.now
+    while world.pods():
+        world.clock.now += 1
+        turn(world)
+    assert SETTINGS.pending_timeout - 1 <= world.clock.now - begin <= SETTINGS.pending_timeout + 3
+
+
+def test_error_has_its_grace_from_when_it_is_first_seen(make_world):
+    world = make_world("never_starts")
+    pod = until_pod(world)
+    world.clock.now += SETTINGS.start_error_grace + 10
+    world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    turn(world)
+    world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    begin = world.clock.now
+    while not world.store.get("pods", "airflow", pod["metadata"]["name"])["metadata"].get(
+        "deletionTimestamp"
+    ):
+        turn(world)
+        world.clock.now += 1
+    assert world.clock.now - begin == pytest.approx(SETTINGS.start_error_grace, abs=3)
+
+
+def test_error_that_passes_in_between_has_a_new_grace(make_world):
+    world = make_world("never_starts")
+    pod = until_pod(world)
+    track = world.schedulers[0].controller.cache.track(only_row(world).callback_id)
+    world.node.wait(pod, "ErrImagePull", "reset by peer")
+    turn(world)
+    [first] = track.stalled_since.values()
+    world.node.wait(pod, "ContainerCreating")
+    turn(world)
+    assert track.stalled_since == {}
+    world.clock.now += 5
+    world.node.wait(pod, "RunContainerError", "busy")
+    turn(world)
+    assert list(track.stalled_since.values()) == [first + 5]
+
+
+def test_pod_that_waits_again_after_it_ran_is_not_deleted_as_one_that_did_not_start(make_world):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    for _ in range(2):
+        world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    turn(world)
+    turn(world)
+    assert only_row(world).state == RUNNING
+    world.clock.now += SETTINGS.pending_timeout + 1
+    world.node.wait(pod, "ContainerCreating")
+    world.store.update(
+        "pods", "airflow", pod["metadata"]["name"], lambda it: it["status"].update(phase="Pending")
+    )
+    for _ in range(4):
+        turn(world)
+    assert only_row(world).state == RUNNING
+    assert len(world.pods()) == 1
+    world.clock.now += SETTINGS.pending_timeout + 1
+    for _ in range(3):
+        turn(world)
+    assert only_row(world).state == FAILED
+    assert "may have begun" in only_row(world).output
+
+
 # Walks that once failed -----------------------------------------------------------------------------
 
 

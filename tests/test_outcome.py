@@ -807,28 +807,6 @@ def test_anything_is_read_without_an_error(raw: Any) -> None:
     assert pod_view(raw) is None
 
 
-@pytest.mark.parametrize(
-    ("conditions", "expected"),
-    [
-        pytest.param([], CREATED, id="at-first-its-creation"),
-        pytest.param([("PodScheduled", "True", STARTED)], STARTED, id="then-its-assignment-to-a-node"),
-        pytest.param(
-            [("PodScheduled", "True", STARTED), ("Initialized", "True", ENDED)],
-            ENDED,
-            id="then-the-end-of-init",
-        ),
-        pytest.param([("Initialized", "False", ENDED)], CREATED, id="not-what-has-not-happened"),
-        pytest.param([("Initialized", "True", "never")], CREATED, id="not-what-cannot-be-read"),
-    ],
-)
-def test_since_when_only_the_node_keeps_containers_from_starting(conditions, expected):
-    made = pod("Pending", None)
-    made["status"]["conditions"] = [
-        {"type": kind, "status": value, "lastTransitionTime": time} for kind, value, time in conditions
-    ]
-    assert pod_view(made).startable_at == epoch_seconds(expected)
-
-
 def test_when_the_grace_period_of_a_deletion_ends():
     made = pod("Running", [status(state=running())])
     assert pod_view(made).delete_by is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
@@ -264,6 +265,23 @@ def test_creation_that_the_server_refuses_has_not_arrived(api_server, core, pods
     with pytest.raises(ApiException) as raised:
         pods.create_pod("airflow", {})
     assert classify(raised.value).may_have_arrived is False
+
+
+@pytest.mark.parametrize("offset", [0.0, 360.0, -360.0])
+def test_creation_tells_how_far_the_api_servers_clock_is_away(api_server, pods, monkeypatch, offset):
+    monkeypatch.setattr(api_server.store, "clock", lambda: datetime.now(UTC) - timedelta(seconds=offset))
+    assert pods.clock.offset == 0.0
+    pods.create_pod("airflow", pod_document(ID, "7"))
+    assert pods.clock.offset == pytest.approx(offset, abs=2.0)
+
+
+def test_pod_that_was_there_before_tells_nothing_about_the_clock(api_server, pods):
+    pod_of(api_server, ID, "7", age=3600.0)
+    with pytest.raises(ApiException):
+        pods.create_pod("airflow", pod_document(ID, "7"))
+    assert pods.read_pod("airflow", pod_document(ID, "7")["metadata"]["name"]) is not None
+    assert list(pods.list_pods())
+    assert pods.clock.offset == 0.0
 
 
 # What else is asked ---------------------------------------------------------------------------------

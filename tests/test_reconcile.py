@@ -25,9 +25,10 @@ from airflow_kubernetes_callbacks.actions import (
     RemoveFinalizer,
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
-from airflow_kubernetes_callbacks.reconcile import START_ERRORS, decide, retry_delay
+from airflow_kubernetes_callbacks.reconcile import decide, retry_delay
 from airflow_kubernetes_callbacks.settings import CallbackSettings
-from airflow_kubernetes_callbacks.situation import Memory, Refusal, RowState, RowView, Situation
+from airflow_kubernetes_callbacks.situation import Memory, PodRequest, Refusal, RowState, RowView, Situation
+from airflow_kubernetes_callbacks.unstarted import START_ERRORS, stalls
 
 ID = "11111111-2222-3333-4444-555555555555"
 NOW = 1_800_000_000.0
@@ -794,6 +795,11 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
     return pod(waiting_reason=word, reason=f"{word}: because", created_at=NOW - age, **changes)
 
 
+def seen_for(seconds: float, attempt: int = 1) -> Memory:
+    """Its pod is seen to wait so for that long."""
+    return Memory(known=True, stalled=((f"uid-{attempt}", NOW - seconds),))
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -819,7 +825,7 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
         *(
             case(
                 f"{word}-gets-its-grace",
-                situation(QUEUED_ROW, waiting(word, 30.0)),
+                situation(QUEUED_ROW, waiting(word, 200.0), memory=seen_for(30.0)),
                 Occupy(),
                 LookAgain(NOW + 30),
             )
@@ -828,10 +834,10 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
         *(
             case(
                 f"{word}-ends-with-its-grace",
-                situation(QUEUED_ROW, waiting(word, 60.0)),
+                situation(QUEUED_ROW, waiting(word, 200.0), memory=seen_for(60.0)),
                 Occupy(),
                 RecordAttempt(2),
-                deletes(waiting(word, 60.0), f"{word}: because", unstarted=True),
+                deletes(waiting(word, 200.0), "within 200 s", f"{word}: because", unstarted=True),
             )
             for word in sorted(START_ERRORS)
         ),
@@ -904,7 +910,9 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
         ),
         case(
             "last-pending-pod-is-deleted-before-it-fails",
-            situation(QUEUED_ROW, waiting("ImagePullBackOff", 61.0, attempt=3)),
+            situation(
+                QUEUED_ROW, waiting("ImagePullBackOff", 61.0, attempt=3), memory=seen_for(60.0, attempt=3)
+            ),
             Occupy(),
             RecordAttempt(4),
             deletes(waiting("ImagePullBackOff", 61.0, attempt=3), "ImagePullBackOff", unstarted=True),
@@ -924,19 +932,22 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
             RemoveFinalizer(pod(deleting=True, finalizer=True)),
         ),
         case(
-            "start-error-cannot-be-older-than-the-end-of-the-init-containers",
-            situation(QUEUED_ROW, waiting("ErrImagePull", 200.0, startable_at=NOW - 10)),
+            "start-error-that-is-seen-for-the-first-time-has-its-whole-grace",
+            situation(QUEUED_ROW, waiting("ErrImagePull", 200.0)),
             Occupy(),
-            LookAgain(NOW + 50),
+            LookAgain(NOW + 60),
         ),
         case(
-            "start-error-ends-its-grace-after-a-late-assignment-to-a-node",
-            situation(QUEUED_ROW, waiting("ErrImagePull", 200.0, startable_at=NOW - 60)),
+            "grace-of-a-start-error-ends-with-the-pending-timeout",
+            situation(QUEUED_ROW, waiting("ErrImagePull", 299.0), memory=seen_for(1.0)),
             Occupy(),
-            RecordAttempt(2),
-            deletes(
-                waiting("ErrImagePull", 200.0, startable_at=NOW - 60), "ErrImagePull: because", unstarted=True
-            ),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "error-of-another-pod-counts-for-that-one-only",
+            situation(QUEUED_ROW, waiting("ErrImagePull", 100.0, attempt=2), memory=seen_for(90.0)),
+            Occupy(),
+            LookAgain(NOW + 60),
         ),
         case(
             "pod-that-never-started-and-does-not-go-fails",
@@ -952,6 +963,244 @@ def waiting(word: str, age: float, **changes: object) -> PodView:
 )
 def test_pods_that_do_not_start(given, expected):
     check(given, expected)
+
+
+@pytest.mark.parametrize(
+    ("row_state", "view", "stalls_so"),
+    [
+        pytest.param(RowState.QUEUED, waiting("ErrImagePull", 20.0), True, id="error"),
+        pytest.param(RowState.QUEUED, waiting("Unschedulable", 20.0), False, id="no-room"),
+        pytest.param(RowState.QUEUED, pod(), False, id="nothing-is-told"),
+        pytest.param(RowState.RUNNING, pod(), True, id="row-says-running"),
+        pytest.param(RowState.RUNNING, pod(RUNNING), False, id="runs"),
+        pytest.param(RowState.QUEUED, waiting("ErrImagePull", 20.0, gone=True), False, id="gone"),
+    ],
+)
+def test_which_waits_count_from_when_they_are_seen(row_state, view, stalls_so):
+    assert stalls(row(row_state), view) is stalls_so
+
+
+# Rows that say RUNNING and pods that do not ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("api", [False, True])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "pod-that-waits-again-is-waited-for",
+            situation(RUNNING_ROW, pod(created_at=NOW - 900, node="node-1")),
+            Occupy(),
+            LookAgain(NOW + 300),
+        ),
+        case(
+            "pod-that-waits-again-with-an-error-is-waited-for-as-long",
+            situation(RUNNING_ROW, waiting("CreateContainerError", 900.0), memory=seen_for(299.0)),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "pod-that-waits-for-too-long-fails-and-is-not-launched-again",
+            situation(RUNNING_ROW, waiting("CreateContainerError", 900.0), memory=seen_for(300.0)),
+            fails("may have begun", "RUNNING", "for 300 s", "CreateContainerError: because"),
+        ),
+        case(
+            "pod-that-waits-for-too-long-and-does-not-say-why-fails",
+            situation(RUNNING_ROW, pod(reason=None, created_at=NOW - 900), memory=seen_for(300.0)),
+            fails("may have begun", "gives no reason"),
+        ),
+    ],
+)
+def test_pods_that_wait_though_the_row_says_running(given, expected, api):
+    check(replace(given, api_owns_running=api), expected)
+
+
+# What may not be done --------------------------------------------------------------------------------
+
+
+def denied(request: PodRequest, attempt: int = 1, **changes: object) -> Memory:
+    return Memory(known=True, denials=((request, f"uid-{attempt}", "403: you may not"),), **changes)
+
+
+ORPHAN = {"memory": denied(PodRequest.ADOPT)}
+
+
+@pytest.mark.parametrize("alive", [frozenset(), OTHERS_ALIVE, frozenset({"10"})])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "success-is-told",
+            situation(RUNNING_ROW, pod(SUCCEEDED, owner=DEAD), **ORPHAN),
+            EmitSuccess(),
+        ),
+        case(
+            "failure-is-explained",
+            situation(RUNNING_ROW, pod(FAILED, owner=DEAD, explained=False), **ORPHAN),
+            Explain(pod(FAILED, owner=DEAD, explained=False)),
+        ),
+        case(
+            "failure-is-told",
+            situation(RUNNING_ROW, pod(FAILED, owner=DEAD), **ORPHAN),
+            fails("Kubernetes says: failed"),
+        ),
+        case(
+            "running-pod-has-a-slot",
+            situation(RUNNING_ROW, pod(RUNNING, owner=DEAD), **ORPHAN),
+            Occupy(),
+        ),
+        case(
+            "run-is-announced",
+            situation(QUEUED_ROW, pod(RUNNING, owner=DEAD), **ORPHAN),
+            Occupy(),
+            EmitRunning(),
+        ),
+        case(
+            "pending-pod-gets-its-payload",
+            situation(QUEUED_ROW, pod(owner=DEAD), memory=denied(PodRequest.ADOPT, repeat_attempt=1)),
+            Occupy(),
+            EnsurePayload(pod(owner=DEAD)),
+        ),
+        case(
+            "pod-that-does-not-start-is-deleted",
+            situation(QUEUED_ROW, waiting("Unschedulable", 300.0, owner=DEAD), **ORPHAN),
+            Occupy(),
+            RecordAttempt(2),
+            deletes(waiting("Unschedulable", 300.0, owner=DEAD), "Unschedulable", unstarted=True),
+        ),
+        case(
+            "denial-of-another-pod-counts-for-that-one-only",
+            situation(RUNNING_ROW, pod(SUCCEEDED, owner=DEAD, attempt=2, uid="uid-2"), **ORPHAN),
+            Adopt(pod(SUCCEEDED, owner=DEAD, attempt=2, uid="uid-2")),
+        ),
+    ],
+)
+def test_pod_that_may_not_be_adopted_is_looked_after_by_the_eldest_scheduler(given, expected, alive):
+    check(replace(given, alive_others=alive), expected)
+
+
+@pytest.mark.parametrize("outcome", CallbackOutcome)
+@pytest.mark.parametrize("alive", [frozenset({"6"}), frozenset({"6", SIBLING, "10"})])
+def test_pod_that_may_not_be_adopted_takes_no_slot_in_a_younger_scheduler(outcome, alive):
+    check(situation(QUEUED_ROW, pod(outcome, owner=DEAD), alive_others=alive, **ORPHAN), (Release(),))
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        case(
+            "pod-that-waits-for-too-long",
+            situation(QUEUED_ROW, waiting("Unschedulable", 300.0), memory=denied(PodRequest.DELETE)),
+            never_began(
+                "within 300 s", "Unschedulable: because", "403: you may not", "still there and may start"
+            ),
+        ),
+        case(
+            "pod-that-waits-for-too-long-is-explained-first",
+            situation(
+                QUEUED_ROW, waiting("Unschedulable", 300.0, explained=False), memory=denied(PodRequest.DELETE)
+            ),
+            Occupy(),
+            Explain(waiting("Unschedulable", 300.0, explained=False)),
+        ),
+        case(
+            "pod-that-never-started",
+            situation(QUEUED_ROW, pod(NEVER_STARTED), memory=denied(PodRequest.DELETE)),
+            never_began("Could not start: Kubernetes says: never_started", "403: you may not", "still there"),
+        ),
+        case(
+            "pod-of-a-run-before",
+            situation(row(next_attempt=2, history=1), pod(FAILED), memory=denied(PodRequest.DELETE)),
+            never_began("Could not run again", "403: you may not", "still there"),
+        ),
+        case(
+            "pod-that-runs-after-all",
+            situation(QUEUED_ROW, pod(RUNNING), memory=denied(PodRequest.DELETE)),
+            Occupy(),
+            EmitRunning(),
+        ),
+        case(
+            "pod-of-a-row-that-is-over-is-asked-for-again",
+            situation(TERMINAL_ROW, waiting("Unschedulable", 300.0), memory=denied(PodRequest.DELETE)),
+            Release(),
+            deletes(waiting("Unschedulable", 300.0), "needs it no more"),
+        ),
+        case(
+            "finalizer-that-stays-on-an-unstarted-pod-is-waited-for",
+            situation(
+                QUEUED_ROW,
+                pod(NEVER_STARTED, deleting=True, finalizer=True, delete_by=NOW - 299),
+                memory=denied(PodRequest.REMOVE_FINALIZER),
+            ),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "finalizer-that-stays-on-an-unstarted-pod-for-too-long",
+            situation(
+                QUEUED_ROW,
+                pod(NEVER_STARTED, deleting=True, finalizer=True, delete_by=NOW - 300),
+                memory=denied(PodRequest.REMOVE_FINALIZER),
+            ),
+            never_began("is still there after 300 s", "a finalizer holds it"),
+        ),
+    ],
+)
+def test_pods_that_may_not_be_deleted(given, expected):
+    check(given, expected)
+
+
+# Clocks ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [360.0, -360.0, 0.0])
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        case(
+            "pod-may-wait-as-long-as-ever",
+            lambda at: situation(QUEUED_ROW, pod(created_at=at(-299.0))),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "pod-waits-for-too-long",
+            lambda at: situation(QUEUED_ROW, pod(created_at=at(-300.0), uid="u")),
+            Occupy(),
+            RecordAttempt(2),
+            "within 300 s",
+        ),
+        case(
+            "node-has-as-long-as-ever",
+            lambda at: situation(
+                RUNNING_ROW, pod(RUNNING, deleting=True, delete_by=at(-299.0), node="node-1")
+            ),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "node-is-lost",
+            lambda at: situation(
+                RUNNING_ROW, pod(RUNNING, deleting=True, delete_by=at(-300.0), node="node-1")
+            ),
+            lost("Node node-1 was lost", "for 300 s"),
+        ),
+        case(
+            "unstarted-pod-does-not-go",
+            lambda at: situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True, delete_by=at(-300.0))),
+            never_began("still there after 300 s"),
+        ),
+    ],
+)
+def test_limits_are_the_same_whatever_the_api_servers_clock_says(made, expected, offset):
+    given = replace(made(lambda since: NOW - offset + since), clock_offset=offset)
+    *first, last = decide(given, SETTINGS)
+    assert first == list(expected[:-1])
+    if isinstance(expected[-1], str):
+        assert isinstance(last, Delete)
+        assert expected[-1] in last.why
+    else:
+        assert expected[-1] == last
 
 
 # Nodes and requests without an answer ----------------------------------------------------------------
@@ -1113,6 +1362,10 @@ MEMORIES += [
     Memory(known=True, held=held, refusal=Refusal(attempt, "no", pod_may_exist))
     for held, attempt, pod_may_exist in itertools.product((False, True), (1, 2), (False, True))
 ]
+DENIED = [
+    Memory(known=True, denials=tuple((request, f"uid-{number}", "no") for number in (1, 2)))
+    for request in PodRequest
+]
 ALIVE = [None, frozenset(), OTHERS_ALIVE]
 
 
@@ -1120,7 +1373,7 @@ def every_situation():
     unexplained = [replace(view, explained=False) for view in [*PODS, *STUCK] if view.reason is not None]
     pods = [(), *((view,) for view in [*PODS, *STUCK, *unexplained[::3]])]
     for row_view, views, memory, alive, complete, api in itertools.product(
-        ROWS, pods, MEMORIES[::3], ALIVE, (False, True), (False, True)
+        ROWS, pods, [*MEMORIES[::3], *DENIED], ALIVE, (False, True), (False, True)
     ):
         yield situation(
             row_view, *views, memory=memory, alive_others=alive, pods_complete=complete, api_owns_running=api
@@ -1170,7 +1423,8 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         or bool(given.pods)
         or given.memory.repeat_attempt is not None,
         "failure is told only when it is explained": all(
-            view.explained or view.outcome not in (FAILED,) for view in given.pods
+            view.explained or view.outcome is not FAILED or view.attempt <= given.row.history
+            for view in given.pods
         )
         or EmitFailure not in kinds,
         "launches are bounded": not launches

@@ -197,6 +197,7 @@ def build_controller(
         executor=slots,
         store=store,
         client=client,
+        clock=executor.kube_scheduler.clock,
         requests=requests,
         metrics=CallbackMetrics(executor.team_name, _traces(requests, store)),
         api_owns_running=EXECUTION_API_OWNS_RUNNING,

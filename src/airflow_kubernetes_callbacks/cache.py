@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     from airflow_kubernetes_callbacks.outcome import PodView
-    from airflow_kubernetes_callbacks.situation import Refusal
+    from airflow_kubernetes_callbacks.situation import PodRequest, Refusal
 
 #: Pods of one callback that are remembered, gone ones included; live ones and late attempts before others.
 _PODS_PER_CALLBACK = 4
@@ -48,6 +48,10 @@ class Track:
     retry_at: float = 0.0
     orphaned_since: float | None = None
     condemned: dict[str, str] = field(default_factory=dict)
+    #: Requests about its pods that were refused for good, by uid, and in which words.
+    denied: dict[tuple[PodRequest, str], str] = field(default_factory=dict)
+    #: Since when (epoch seconds) pods are seen to wait for what is not waited for long, by uid.
+    stalled_since: dict[str, float] = field(default_factory=dict)
     #: Requests about its pods that failed, in a row; what the last one said; when the next may be made.
     failed_requests: int = 0
     failure_told: str = ""

@@ -41,12 +41,14 @@ from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.reconcile import decide
 from airflow_kubernetes_callbacks.reports import EndReports, ExecutorPort
 from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
+from airflow_kubernetes_callbacks.unstarted import stalls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_kubernetes_callbacks.actions import Action
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
+    from airflow_kubernetes_callbacks.clocks import ApiClock
     from airflow_kubernetes_callbacks.metrics import CallbackMetrics
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
@@ -76,6 +78,7 @@ class CallbackController:
         executor: ExecutorPort,
         store: CallbackStore,
         client: PodClient,
+        clock: ApiClock,
         requests: Requests,
         metrics: CallbackMetrics,
         api_owns_running: bool,
@@ -86,6 +89,7 @@ class CallbackController:
         self._me = me
         self._executor = executor
         self._store = store
+        self._clock = clock
         self._requests = requests
         self._metrics = metrics
         self._api_owns_running = api_owns_running
@@ -226,6 +230,10 @@ class CallbackController:
             track.known = True
             orphaned = row.state is RowState.QUEUED and not track.held and all(pod.gone for pod in pods)
             track.orphaned_since = (track.orphaned_since or now) if orphaned else None
+            stalled = [pod.uid for pod in pods if stalls(row, pod)]
+            track.stalled_since = {uid: track.stalled_since.get(uid, now) for uid in stalled}
+        elif track is not None:
+            track.denied.clear()  # a person who has the callback run again may have granted it
         if track is not None:
             memory = Memory(
                 held=track.held,
@@ -235,6 +243,8 @@ class CallbackController:
                 retry_at=track.retry_at,
                 repeat_attempt=track.repeat_attempt,
                 refusal=track.refusal,
+                denials=tuple((request, uid, words) for (request, uid), words in track.denied.items()),
+                stalled=tuple(track.stalled_since.items()),
             )
         refused_at = track.refused_at if track is not None and track.refusal is not None else None
         situation = Situation(
@@ -248,6 +258,7 @@ class CallbackController:
             api_owns_running=self._api_owns_running,
             keep_finished=self._keep_finished,
             keep_failed=self._keep_failed,
+            clock_offset=self._clock.offset,
         )
         return decide(situation, self._settings)
 
@@ -268,12 +279,7 @@ class CallbackController:
                 case EnsurePayload(pod):
                     self._ask(callback_id, self._requests.ensure_payload, pod)
                 case Delete(pod, why, unstarted):
-                    if self._ask(callback_id, self._requests.delete, pod, unstarted):
-                        log.info(
-                            "Deleting pod %s/%s of callback %s: %s", pod.namespace, pod.name, callback_id, why
-                        )
-                        if unstarted:
-                            self._answers.condemn(callback_id, pod, why)
+                    self._delete(callback_id, pod, why, unstarted)
                 case Explain(pod):
                     self._ask(callback_id, self._requests.explain, pod)
                 case MarkDone(pod):
@@ -308,6 +314,21 @@ class CallbackController:
         track.busy += 1
         request(pod, *args)
         return True
+
+    def _delete(self, callback_id: str, pod: PodView, why: str, unstarted: bool) -> None:
+        again = self.cache.track(callback_id).failed_requests > 0
+        if not self._ask(callback_id, self._requests.delete, pod, unstarted):
+            return
+        log.log(
+            logging.DEBUG if again else logging.INFO,
+            "Deleting pod %s/%s of callback %s: %s",
+            pod.namespace,
+            pod.name,
+            callback_id,
+            why,
+        )
+        if unstarted:
+            self._answers.condemn(callback_id, pod, why)
 
     def _launch(self, callback_id: str, attempt: int) -> None:
         track = self.cache.track(callback_id)

@@ -92,8 +92,6 @@ class PodView:
     run_id: str = ""
     #: The reason of a failure is in the callback's own words: nothing else would tell more.
     explained: bool = False
-    #: Since when nothing but the node's own work keeps its containers from starting; its creation at first.
-    startable_at: float = 0.0
     #: When the grace period of its deletion ends.
     delete_by: float | None = None
 
@@ -142,7 +140,6 @@ def pod_view(
         dag_id=_text(pod_status.mapping(metadata, "annotations").get(DAG_ID_ANNOTATION)),
         run_id=_text(pod_status.mapping(metadata, "annotations").get(RUN_ID_ANNOTATION)),
         explained=outcome is CallbackOutcome.FAILED and told_by_callback(base),
-        startable_at=pod_status.startable_at(pod),
         delete_by=epoch_seconds(metadata.get("deletionTimestamp")),
     )
 

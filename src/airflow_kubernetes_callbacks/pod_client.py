@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, arrived, classify, mark_arrived, sends_once
+from airflow_kubernetes_callbacks.clocks import ApiClock
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretTakenError
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
@@ -102,6 +103,8 @@ class PodClient:
         request_args: Mapping[str, Any] | None = None,
     ) -> None:
         self._core = core
+        #: What creations tell of the API server's clock.
+        self.clock = ApiClock()
         self.namespaces = tuple(namespaces) if namespaces is not None else None
         self._args: dict[str, Any] = {
             "_request_timeout": REQUEST_TIMEOUT,
@@ -121,7 +124,9 @@ class PodClient:
         :raises LaunchError: admission took off what it is known by. It is deleted again: nobody would know
             its result, or that it is there.
         """
+        asked_at = time.time()
         created = self._create(namespace, body)
+        answered_at = time.time()
         view = pod_view(created, id_of=id_of)
         lost = _lost(body, created, id_of)
         if view is None or lost:
@@ -131,6 +136,8 @@ class PodClient:
                 f"Pod {namespace}/{body['metadata']['name']} came back without its {' and '.join(lost)} and was "
                 "deleted again. Keep admission webhooks from changing labels and annotations of such pods."
             )
+        if view.created_at:
+            self.clock.measure(asked_at, answered_at, view.created_at)
         return view
 
     def _create(self, namespace: str, body: Mapping[str, Any]) -> dict[str, Any]:

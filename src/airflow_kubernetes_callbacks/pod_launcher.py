@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from kubernetes.client import models as k8s
 
+    from airflow_kubernetes_callbacks.clocks import ApiClock
     from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
@@ -120,6 +121,11 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         self._created: dict[str, PodView] = {}
         self._callback_loop: asyncio.AbstractEventLoop | None = None
         super().__init__(*args, **kwargs)
+
+    @property
+    def clock(self) -> ApiClock:
+        """What the pods created here tell of the API server's clock."""
+        return self._callback_pods.clock
 
     # Launching -------------------------------------------------------------------------------------
 

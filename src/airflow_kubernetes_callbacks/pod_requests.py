@@ -17,7 +17,7 @@ from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
 from airflow_kubernetes_callbacks.redact import mask_log, mask_secrets
-from airflow_kubernetes_callbacks.situation import RowState
+from airflow_kubernetes_callbacks.situation import PodRequest, RowState
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class Answer:
     supplied: bool = False
     #: This pod, which had not begun, was deleted because of the failure.
     condemned: PodView | None = None
+    #: What failed, and for which pod (uid), where a refusal changes what is decided.
+    asked: tuple[PodRequest, str] | None = None
 
 
 class Launcher(Protocol):
@@ -64,13 +66,17 @@ class Launcher(Protocol):
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None: ...
 
 
-def _failed(pod: PodView, error: Exception) -> Answer:
+def _failed(pod: PodView, error: Exception, asked: PodRequest | None) -> Answer:
     """Return the answer to a request about a pod that failed."""
     if isinstance(error, SecretRefusedError):
         return Answer(pod.callback_id, failure=launch_failure(error), condemned=pod)
     failure = classify(error)
     message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
-    return Answer(pod.callback_id, failure=dataclasses.replace(failure, message=message))
+    return Answer(
+        pod.callback_id,
+        failure=dataclasses.replace(failure, message=message),
+        asked=(asked, pod.uid) if asked is not None else None,
+    )
 
 
 class Requests:
@@ -136,7 +142,7 @@ class Requests:
         self._submit(pod, lambda: self._look_for(pod))
 
     def adopt(self, pod: PodView) -> None:
-        self._submit(pod, lambda: self._adopt(pod))
+        self._submit(pod, lambda: self._adopt(pod), asked=PodRequest.ADOPT)
 
     def ensure_payload(self, pod: PodView) -> None:
         """Create the Secret of a pod whose creation was not answered, if it is missing."""
@@ -147,13 +153,13 @@ class Requests:
         self._submit(pod, lambda: self._explain(pod))
 
     def delete(self, pod: PodView, only_if_unchanged: bool) -> None:
-        self._submit(pod, lambda: self._delete(pod, only_if_unchanged))
+        self._submit(pod, lambda: self._delete(pod, only_if_unchanged), asked=PodRequest.DELETE)
 
     def mark_done(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._mark_done(pod))
 
     def remove_finalizer(self, pod: PodView) -> None:
-        self._submit(pod, lambda: self._remove_finalizer(pod))
+        self._submit(pod, lambda: self._remove_finalizer(pod), asked=PodRequest.REMOVE_FINALIZER)
 
     def stop(self) -> None:
         """Begin nothing more."""
@@ -163,12 +169,19 @@ class Requests:
 
     # In worker threads -----------------------------------------------------------------------------
 
-    def _submit(self, pod: PodView, request: Callable[[], PodView | None], *, supplies: bool = False) -> None:
+    def _submit(
+        self,
+        pod: PodView,
+        request: Callable[[], PodView | None],
+        *,
+        supplies: bool = False,
+        asked: PodRequest | None = None,
+    ) -> None:
         def work() -> None:
             try:
                 answer = Answer(pod.callback_id, view=request(), supplied=supplies)
             except Exception as error:  # noqa: BLE001
-                answer = _failed(pod, error)
+                answer = _failed(pod, error, asked)
             self._answers.put(answer)
 
         self._pool.submit(work)

@@ -176,18 +176,6 @@ def condition(pod: Mapping[str, Any], kind: str, status: str) -> dict[str, Any]:
     return {}
 
 
-def startable_at(pod: Mapping[str, Any]) -> float:
-    """Return since when nothing but the node's own work keeps the base container from starting.
-
-    That is the latest of its creation, its assignment to a node and the end of its init containers (epoch
-    seconds): an error to start it cannot be older.
-    """
-    times = [epoch_seconds(mapping(pod, "metadata").get("creationTimestamp"))]
-    reached = (condition(pod, kind, "True") for kind in ("PodScheduled", "Initialized"))
-    times.extend(epoch_seconds(item.get("lastTransitionTime")) for item in reached)
-    return max(time or 0.0 for time in times)
-
-
 def node_lost(pod: Mapping[str, Any]) -> bool:
     """Tell whether the cluster lost sight of the node that the pod was assigned to."""
     if not text_of(mapping(pod, "spec"), "nodeName"):

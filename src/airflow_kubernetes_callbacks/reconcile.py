@@ -17,7 +17,6 @@ from airflow_kubernetes_callbacks.actions import (
     EmitFailure,
     EmitRunning,
     EmitSuccess,
-    EnsurePayload,
     Explain,
     FailureKind,
     Launch,
@@ -30,31 +29,19 @@ from airflow_kubernetes_callbacks.actions import (
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.pauses import growing_pause
-from airflow_kubernetes_callbacks.situation import (
-    RowState,
-    Situation,
+from airflow_kubernetes_callbacks.situation import PodRequest, RowState, Situation
+from airflow_kubernetes_callbacks.unstarted import (
+    given_up,
+    launches_so_far,
+    may_have_begun,
+    pending_pod,
+    unstarted_pod,
+    until_its_node_answers,
 )
 
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
     from airflow_kubernetes_callbacks.situation import Refusal, RowView
-
-#: The waits that Kubernetes itself calls errors; they get ``start_error_grace``, others the timeout.
-START_ERRORS = frozenset(
-    {
-        "ErrImagePull",
-        "ImagePullBackOff",
-        "ErrImageNeverPull",
-        "InvalidImageName",
-        "ImageInspectError",
-        "RegistryUnavailable",
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "RunContainerError",
-        "CrashLoopBackOff",
-        "ProviderFailed",
-    }
-)
 
 #: The reason of a last pod that was deleted by a scheduler that is gone.
 _FORGOTTEN = "Could not start: its last pod was deleted because it did not start; why is not known any more."
@@ -63,15 +50,6 @@ _FORGOTTEN = "Could not start: its last pod was deleted because it did not start
 def retry_delay(launches: int, settings: CallbackSettings) -> float:
     """Return the seconds between launch number *launches* (1 and up) and the next: doubled, capped."""
     return growing_pause(launches, settings.launch_retry_delay, settings.launch_retry_max_delay)
-
-
-def given_up_at(pod: PodView, pending_timeout: float, start_error_grace: float) -> float:
-    """Return until when (epoch seconds) a pod may wait for its container; the other two are seconds."""
-    waits_until = pod.created_at + pending_timeout
-    if pod.waiting_reason in START_ERRORS:
-        in_error_since = max(pod.created_at, pod.startable_at)
-        waits_until = min(waits_until, in_error_since + start_error_grace)
-    return waits_until
 
 
 def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
@@ -120,6 +98,22 @@ def _owner_is_gone(situation: Situation, pod: PodView) -> bool:
     )
 
 
+def _eldest(situation: Situation) -> bool:
+    """Of the schedulers that are alive, this one is the eldest: it looks after pods that may not be adopted.
+
+    One has to, or such a callback never ends, and only one, or each of them counts its slot. Nothing can be
+    written on the pod, so it follows from what all of them know: who is alive, and that job ids grow. The
+    eldest stays while another restarts again and again. Two that each hold themselves for it, until both have
+    read who is alive, do no harm: they report the same result, an unstarted pod is deleted only in the version
+    that was seen, after its attempt is recorded, and the next launch has one name.
+    """
+    return all(_by_age(situation.me) < _by_age(other) for other in situation.alive_others or ())
+
+
+def _by_age(job_id: str) -> tuple[int, str]:
+    return len(job_id), job_id  # the order of numbers, for decimal texts
+
+
 def _refusal_that_stands(situation: Situation, gone: list[PodView]) -> Refusal | None:
     """Return the refusal of the last launch, unless the pod was created after all or the row has moved on."""
     refusal = situation.memory.refusal
@@ -155,13 +149,16 @@ def _clean_up(situation: Situation) -> tuple[Action, ...]:
 
 def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     if not _mine(situation, pod):
-        if _owner_is_gone(situation, pod):
-            return (Adopt(pod),) if pod.outcome.terminal else (Occupy(), Adopt(pod))
         if situation.alive_others is None:
             return ()  # who is alive is not known now; the next full pass knows
-        return (Release(),)
+        if not _owner_is_gone(situation, pod):
+            return (Release(),)
+        if situation.memory.denied(PodRequest.ADOPT, pod) is None:
+            return (Adopt(pod),) if pod.outcome.terminal else (Occupy(), Adopt(pod))
+        if not _eldest(situation):
+            return (Release(),)
     if _superseded(situation, pod) and pod.outcome.terminal:
-        return (Occupy(),) if pod.deleting else (Occupy(), Delete(pod, "the callback is to run again"))
+        return _out_of_the_way(situation, pod)
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
             return (EmitSuccess(),)
@@ -171,79 +168,21 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
             return (EmitFailure(pod.reason or "The callback failed; the pod gives no reason."),)
         case CallbackOutcome.RUNNING:
             announce = situation.row.state is RowState.QUEUED and not situation.api_owns_running
-            waits = _until_its_node_answers(situation, settings, pod) if pod.deleting else (Occupy(),)
+            waits = until_its_node_answers(situation, settings, pod) if pod.deleting else (Occupy(),)
             return (*waits, EmitRunning()) if announce and Occupy() in waits else waits
         case CallbackOutcome.NEVER_STARTED:
-            return _unstarted_pod(situation, settings, pod)
-    return _pending_pod(situation, settings, pod)
+            return unstarted_pod(situation, settings, pod)
+    return pending_pod(situation, settings, pod)
 
 
-def _pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
+def _out_of_the_way(situation: Situation, pod: PodView) -> tuple[Action, ...]:
+    """The callback is to run again, and the pod of its last run has ended and is still there."""
     if pod.deleting:
-        # Without a node it never begins; with one, the kubelet says how it ended.
-        if pod.node is None:
-            return _let_go(situation, settings, pod)
-        return _until_its_node_answers(situation, settings, pod)
-    waited_too_long_at = given_up_at(pod, settings.pending_timeout, settings.start_error_grace)
-    if situation.now < waited_too_long_at:
-        if situation.memory.repeat_attempt is not None:
-            return (Occupy(), EnsurePayload(pod))
-        return (Occupy(), LookAgain(waited_too_long_at))
-    if not pod.explained:
-        return (Occupy(), Explain(pod))
-    reason = pod.reason or "its container did not start and Kubernetes gives no reason"
-    waited = max(0.0, situation.now - pod.created_at)
-    # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone. That
-    # it did not begin is recorded before, for a scheduler that comes when this one died in between.
-    why = f"Could not start within {waited:.0f} s: {reason}"
-    return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, why, unstarted=True))
-
-
-def _until_its_node_answers(
-    situation: Situation, settings: CallbackSettings, pod: PodView
-) -> tuple[Action, ...]:
-    """Wait for the end of a pod that is being deleted, but not for ever: its node may never answer again."""
-    if pod.delete_by is None:
         return (Occupy(),)
-    if situation.now < _lost_at(pod, settings):
-        return (Occupy(), LookAgain(_lost_at(pod, settings)))
-    begun = "the callback was running there and" if pod.started_at is not None else "the callback"
-    return (
-        EmitFailure(
-            f"Node {pod.node} was lost: pod {pod.namespace}/{pod.name} was deleted and its node has not "
-            f"confirmed that for {situation.now - pod.delete_by:.0f} s; {begun} may have taken effect. Run it "
-            "again with 'airflow kubernetes-callbacks retry' if it should.",
-            FailureKind.LOST,
-        ),
-    )
-
-
-def _may_have_begun(situation: Situation) -> bool:
-    """RUNNING in the row means that the container was seen, or that the pod itself said so."""
-    return situation.row.state is RowState.RUNNING
-
-
-def _unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    """The pod object is still there and its base container has not begun and never will."""
-    reason = pod.reason or "Could not start, and Kubernetes gives no reason."
-    if _may_have_begun(situation):
-        told = reason.partition("Could not start: ")[2] or reason
-        return (
-            EmitFailure(
-                "The callback may have begun: its row says RUNNING, though its pod never showed a container "
-                f"that started ({told})"
-            ),
-        )
-    launches = _launches(situation, pod)
-    if launches > settings.launch_retries:
-        return (
-            (EmitFailure(_given_up(reason, launches), FailureKind.UNSTARTED),)
-            if pod.explained
-            else (Explain(pod),)
-        )
-    if pod.deleting:
-        return _let_go(situation, settings, pod)
-    return (Occupy(), RecordAttempt(pod.attempt + 1), Delete(pod, reason, unstarted=True))
+    if denial := situation.memory.denied(PodRequest.DELETE, pod):
+        why = f"Could not run again: {denial}; the pod of the last run is still there"
+        return (EmitFailure(why, FailureKind.UNSTARTED),)
+    return (Occupy(), Delete(pod, "the callback is to run again"))
 
 
 def _superseded(situation: Situation, pod: PodView) -> bool:
@@ -255,53 +194,15 @@ def _superseded(situation: Situation, pod: PodView) -> bool:
     return situation.row.state is RowState.QUEUED and pod.attempt <= situation.row.history
 
 
-def _launches(situation: Situation, pod: PodView) -> int:
-    """Return how many launches there were, this pod's included; a person's retry begins the count anew."""
-    return max(1, max(pod.attempt, situation.row.next_attempt - 1) - situation.row.history)
-
-
-def _let_go(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    """Wait for a pod to go that has not begun; our finalizer has no result to keep."""
-    if pod.finalizer:
-        return (Occupy(), RecordAttempt(pod.attempt + 1), RemoveFinalizer(pod))
-    if pod.delete_by is None:
-        return (Occupy(),)
-    if situation.now < _lost_at(pod, settings):
-        return (Occupy(), LookAgain(_lost_at(pod, settings)))
-    return (
-        EmitFailure(
-            f"{_could_not_start(pod)}; pod {pod.namespace}/{pod.name} was deleted and is still there after "
-            f"{situation.now - pod.delete_by:.0f} s (its node was lost, or a finalizer holds it), so that no "
-            "other can be made",
-            FailureKind.UNSTARTED,
-        ),
-    )
-
-
-def _could_not_start(pod: PodView) -> str:
-    reason = pod.reason or "Kubernetes gives no reason"
-    return reason if reason.startswith("Could not start") else f"Could not start: {reason}"
-
-
-def _lost_at(pod: PodView, settings: CallbackSettings) -> float:
-    """Return from when on nobody will tell any more how a pod that is being deleted ended."""
-    return (pod.delete_by or 0.0) + settings.node_lost_timeout
-
-
-def _given_up(reason: str, launches: int) -> str:
-    times = "once" if launches == 1 else f"{launches} times"
-    return f"{reason} (launched {times}; the callback never began)"
-
-
 def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     """The pod existed, and the last that was seen of it is known."""
     if not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
         return (Release(),) if situation.alive_others is not None else ()
-    launches = _launches(situation, pod)
+    launches = launches_so_far(situation, pod)
     if _superseded(situation, pod):
         since = situation.row.next_attempt - 1 - situation.row.history  # a retry itself is no launch yet
         if since > settings.launch_retries:
-            return (EmitFailure(_given_up(_FORGOTTEN, since), FailureKind.UNSTARTED),)
+            return (EmitFailure(given_up(_FORGOTTEN, since), FailureKind.UNSTARTED),)
         return _relaunch(situation, settings, pod)
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
@@ -316,11 +217,11 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     condemned = dict(situation.memory.condemned).get(pod.uid)
     begun_unseen = pod.outcome is CallbackOutcome.PENDING and condemned is None and pod.node is not None
     begun_unseen = begun_unseen and not recorded and not situation.api_owns_running
-    if _may_have_begun(situation) or begun_unseen:
+    if may_have_begun(situation) or begun_unseen:
         return (EmitFailure(_disappeared(pod), FailureKind.LOST),)
     reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
     if launches > settings.launch_retries:
-        return (EmitFailure(_given_up(reason, launches), FailureKind.UNSTARTED),)
+        return (EmitFailure(given_up(reason, launches), FailureKind.UNSTARTED),)
     return _relaunch(situation, settings, pod)
 
 
@@ -329,7 +230,9 @@ def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) ->
     attempt = max(pod.attempt + 1, situation.row.next_attempt, situation.memory.repeat_attempt or 0)
     # Kubernetes may not say when it ended, or by a clock that is ahead of ours.
     ended_at = min(pod.ended_at or situation.memory.orphaned_since or situation.now, situation.now)
-    not_before = max(situation.memory.retry_at, ended_at + retry_delay(_launches(situation, pod), settings))
+    not_before = max(
+        situation.memory.retry_at, ended_at + retry_delay(launches_so_far(situation, pod), settings)
+    )
     if situation.now < not_before:
         return (Occupy(), RecordAttempt(attempt), LookAgain(not_before))
     return (Occupy(), RecordAttempt(attempt), Launch(attempt))
@@ -354,7 +257,7 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
     if row.state is RowState.QUEUED and launches > settings.launch_retries:
         if not situation.pods_complete:
             return ()
-        return (EmitFailure(_given_up(_FORGOTTEN, launches), FailureKind.UNSTARTED),)
+        return (EmitFailure(given_up(_FORGOTTEN, launches), FailureKind.UNSTARTED),)
     if memory.repeat_attempt is not None and row.state is RowState.QUEUED and not was_created:
         if situation.now < memory.retry_at:
             return (LookAgain(memory.retry_at),)

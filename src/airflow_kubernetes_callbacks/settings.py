@@ -87,9 +87,9 @@ OPTIONS: tuple[Option, ...] = (
         "start_error_grace",
         seconds(0),
         "60",
-        "Seconds that an error such as ErrImagePull or CreateContainerConfigError may last, from when the pod "
-        "has its node and its init containers are through, before the pod "
-        "counts as one that cannot start. Kubernetes retries these by itself in the meantime.",
+        "Seconds that an error such as ErrImagePull or CreateContainerConfigError may last, from when the "
+        "scheduler first sees it, before the pod counts as one that cannot start (pending_timeout bounds it in "
+        "any case). Kubernetes retries these by itself in the meantime.",
         type="float",
     ),
     Option(

@@ -45,6 +45,14 @@ class RowView:
     recorded_end: str | None = None
 
 
+class PodRequest(str, Enum):
+    """A request about a pod that decides differently once it was refused for good."""
+
+    ADOPT = "adopt"
+    DELETE = "delete"
+    REMOVE_FINALIZER = "remove_finalizer"
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """The pod of an attempt could not be created, and that is not tried again."""
@@ -75,6 +83,15 @@ class Memory:
     repeat_attempt: int | None = None
     #: What became of the last request to create its pod, where that is final.
     refusal: Refusal | None = None
+    #: Requests that were refused for good: what, of which pod (uid), and in which words.
+    denials: tuple[tuple[PodRequest, str, str], ...] = ()
+    #: Since when (epoch seconds) a pod is seen to wait for what is not waited for long, by uid.
+    stalled: tuple[tuple[str, float], ...] = ()
+
+    def denied(self, request: PodRequest, pod: PodView) -> str | None:
+        """Return in which words this request about the pod was refused for good, or None if it was not."""
+        found = (words for asked, uid, words in self.denials if (asked, uid) == (request, pod.uid))
+        return next(found, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +112,13 @@ class Situation:
     #: Finished pods are kept and labelled, not deleted (``[kubernetes_executor] delete_worker_pods``).
     keep_finished: bool = False
     keep_failed: bool = True
+    #: Seconds that the clock of ``now`` is ahead of the API server's.
+    clock_offset: float = 0.0
+
+    def by_own_clock(self, cluster_time: float) -> float:
+        """Return a time that the API server wrote as this scheduler's clock has it."""
+        return cluster_time + self.clock_offset
+
+    def stalled_since(self, pod: PodView) -> float:
+        """Return since when (epoch seconds) this pod, which waits for what is not waited for long, is seen to."""
+        return dict(self.memory.stalled).get(pod.uid, self.now)

@@ -34,11 +34,17 @@ from airflow_kubernetes_callbacks import (
     comparisons,
     controller,
     merging,
+    pod_client,
     pod_requests,
     reports,
 )
 from airflow_kubernetes_callbacks.errors import LaunchError
-from airflow_kubernetes_callbacks.identity import CALLBACK_ID_ANNOTATION, DONE_LABEL, RESULT_FINALIZER
+from airflow_kubernetes_callbacks.identity import (
+    ATTEMPT_LABEL,
+    CALLBACK_ID_ANNOTATION,
+    DONE_LABEL,
+    RESULT_FINALIZER,
+)
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_client import PodClient
 from airflow_kubernetes_callbacks.pod_launcher import CallbackKubernetesScheduler
@@ -75,8 +81,8 @@ class FakeTime:
     def monotonic(self) -> float:
         return self.now - 1_799_990_000.0
 
-    def moment(self) -> datetime:
-        return datetime.fromtimestamp(self.now, UTC)
+    def moment(self, later: float = 0.0) -> datetime:
+        return datetime.fromtimestamp(self.now + later, UTC)
 
 
 @dataclass
@@ -84,7 +90,8 @@ class Row:
     """A row, and what really became of its callback."""
 
     callback_id: str
-    #: succeeds, raises, never_starts or refused (the API server takes no such pod).
+    #: succeeds, raises, never_starts, starts_at_second (its first pod never starts, the others succeed) or
+    #: refused (the API server takes no such pod).
     kind: str
     state: str = PENDING
     data: dict[str, Any] = field(default_factory=dict)
@@ -94,6 +101,18 @@ class Row:
     runs: list[str | None] = field(default_factory=list)
     #: Somebody from outside took a pod away, or core wrote over the state: the result may be lost.
     disturbed: bool = False
+    #: Its pod was not to be deleted: it may have begun after its end was told.
+    not_deleted: bool = False
+
+    @property
+    def succeeds(self) -> bool:
+        """Every run of it ends well."""
+        return self.kind in ("succeeds", "starts_at_second")
+
+    def starts_in(self, pod: dict[str, Any]) -> bool:
+        """Tell whether the container of this pod can start."""
+        first = pod["metadata"]["labels"][ATTEMPT_LABEL] == "1"
+        return self.kind != "never_starts" and not (self.kind == "starts_at_second" and first)
 
 
 class Database:
@@ -228,6 +247,7 @@ class InProcessApi:
 
     def patch_namespaced_pod(self, name: str, namespace: str, body: dict[str, Any], **kwargs: Any) -> Any:
         def patch() -> Any:
+            self._world.check_permission("patch")
             if (
                 DONE_LABEL in body["metadata"].get("labels", {})
                 or "$deleteFromPrimitiveList/finalizers" in body["metadata"]
@@ -241,6 +261,9 @@ class InProcessApi:
         def delete() -> Any:
             pod = self._store.get("pods", namespace, name)
             self._store._check(pod, body.get("preconditions") or {})
+            row = self._world.row_of(pod)
+            row.not_deleted |= "delete" in self._world.forbidden and row.state in (QUEUED, RUNNING)
+            self._world.check_permission("delete")
             self._world.check_removal(pod, "deleted")
             return self._store.delete("pods", namespace, name, body)
 
@@ -330,6 +353,7 @@ class SimulatedScheduler:
             executor=ExecutorSlots(self.executor),
             store=store,  # type: ignore[arg-type]
             client=self.client,
+            clock=self.client.clock,
             requests=self.requests,
             metrics=Nothing(),  # type: ignore[arg-type]
             api_owns_running=world.api_owns_running,
@@ -478,20 +502,24 @@ class World:
         finalizer: bool = False,
         keep_failed: bool = True,
         parallelism: int = 3,
+        skew: float = 0.0,
     ) -> None:
+        """``skew``: seconds that the schedulers' clocks are ahead of the cluster's."""
         self.settings = settings
         self.api_owns_running = api_owns_running
         self.finalizer = finalizer
         self.keep_failed = keep_failed
         self.parallelism = parallelism
         self.clock = FakeTime()
-        self.store = ObjectStore(self.clock.moment)
+        self.store = ObjectStore(lambda: self.clock.moment(-skew))
+        #: Verbs on pods that no scheduler's account has.
+        self.forbidden: set[str] = set()
         self.node = Node(self.store)
         self.database = Database()
         self.schedulers: list[SimulatedScheduler] = []
         self.violations: list[str] = []
         self._patches = ExitStack()
-        for module in (answers, comparison, comparisons, controller, merging, reports):
+        for module in (answers, comparison, comparisons, controller, merging, pod_client, reports):
             self._patches.enter_context(mock.patch.object(module, "time", self.clock))
 
     def close(self) -> None:
@@ -524,8 +552,8 @@ class World:
         deleting = bool(metadata.get("deletionTimestamp"))
         state = (status.get("containerStatuses") or [{"state": {}}])[0]["state"]
         if "running" in state:
-            row.runs[-1] = SUCCESS if row.kind == "succeeds" else FAILED
-            if row.kind == "succeeds":
+            row.runs[-1] = SUCCESS if row.succeeds else FAILED
+            if row.succeeds:
                 self.node.finish(pod)
             else:
                 self.node.finish_callback(pod, "ValueError: it raises")
@@ -536,11 +564,15 @@ class World:
             self.node.give_up(pod)
         elif not pod["spec"].get("nodeName"):
             self.node.bind(pod)
-        elif row.kind == "never_starts":
+        elif not row.starts_in(pod):
             if state.get("waiting", {}).get("reason") != "ErrImagePull":
                 self.node.wait(pod, "ErrImagePull", "no such image")
         elif self.store.find("secrets", NAMESPACE, metadata["name"]):
             self._begin(pod, row)
+
+    def runs(self, pod: dict[str, Any]) -> bool:
+        """Tell whether the base container of this pod runs."""
+        return any("running" in item["state"] for item in pod["status"].get("containerStatuses") or ())
 
     def _begin(self, pod: dict[str, Any], row: Row) -> None:
         present = self.database.get(row.callback_id)
@@ -587,6 +619,10 @@ class World:
         if row.kind == "refused":
             raise ApiStatusError(422, "Invalid", "no such volume")
 
+    def check_permission(self, verb: str) -> None:
+        if verb in self.forbidden:
+            raise ApiStatusError(403, "Forbidden", f'User "scheduler" cannot {verb} resource "pods"')
+
     def check_removal(self, pod: dict[str, Any], how: str) -> None:
         row = self.database.get(self.row_of(pod).callback_id)
         states = [item["state"] for item in pod["status"].get("containerStatuses") or ()]
@@ -625,7 +661,7 @@ class World:
                 raise Broken(f"bounded: {row} came to no end")
             if row.state == SUCCESS and SUCCESS not in row.runs:
                 raise Broken(f"success without a run: {row}")
-            if row.runs and not row.disturbed and row.state != row.runs[-1]:
+            if row.runs and not (row.disturbed or row.not_deleted) and row.state != row.runs[-1]:
                 raise Broken(f"the row tells something else than what happened: {row}")
             if row.kind == "refused" and "no such volume" not in (row.output or ""):
                 raise Broken(f"the reason is missing: {row}")

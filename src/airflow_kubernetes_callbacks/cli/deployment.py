@@ -131,7 +131,6 @@ class Deployment:
             pods_known=pods_known,
             reconcile_interval=settings.reconcile_interval,
             pending_timeout=settings.pending_timeout,
-            start_error_grace=settings.start_error_grace,
             node_lost_timeout=settings.node_lost_timeout,
             execution_timeout=conf.getfloat("callbacks", "callback_execution_timeout", fallback=0.0),
         )

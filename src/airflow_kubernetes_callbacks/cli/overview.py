@@ -17,7 +17,6 @@ from airflow_kubernetes_callbacks.cli.model import (
     current_pod,
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
-from airflow_kubernetes_callbacks.reconcile import given_up_at
 from airflow_kubernetes_callbacks.redact import presentable
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ class Surroundings:
     pods_known: bool
     reconcile_interval: float = 30.0
     pending_timeout: float = 300.0
-    start_error_grace: float = 60.0
     node_lost_timeout: float = 300.0
     #: ``[callbacks] callback_execution_timeout``; 0 is none.
     execution_timeout: float = 0.0
@@ -141,7 +139,8 @@ def _why_pod_stuck(record: CallbackRecord, pod: PodFacts, around: Surroundings) 
             return "its pod has ended and the result is not recorded"
         return None
     if view.outcome is CallbackOutcome.PENDING:
-        if around.now > given_up_at(view, around.pending_timeout, around.start_error_grace):
+        # An error is given up sooner, but from when its scheduler first saw it, which only that one knows.
+        if around.now > view.created_at + around.pending_timeout:
             return f"its pod does not start: {view.reason or 'Kubernetes gives no reason'}"
         return None
     if around.execution_timeout and view.started_at is not None:
