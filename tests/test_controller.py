@@ -624,6 +624,33 @@ def test_pod_that_waits_again_after_it_ran_is_not_deleted_as_one_that_did_not_st
 # Walks that once failed -----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("api_owns_running", [False, True])
+def test_scheduler_that_hung_while_another_launched_again_does_not_end_the_second_run(
+    make_world, api_owns_running
+):
+    """It took RUNNING, which was said of the second pod, for the first one's, which it had made itself."""
+    world = make_world("starts_at_second", schedulers=2, api_owns_running=api_owns_running)
+    first, second = world.schedulers
+    until_pod(world, first)
+    while pods := world.pods():
+        world.progress(pods[0])
+        world.clock.now += 5
+        turn(world, first)
+    turn(world, first)
+    while not any(world.runs(pod) for pod in world.pods()):
+        turn(world, second)
+        for pod in world.pods():
+            world.progress(pod)
+        world.clock.now += 5
+    turn(world, second)
+    for _ in range(2):
+        turn(world, first)
+    assert only_row(world).state == RUNNING
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
+
+
 def test_rejected_pod_of_a_crashed_scheduler_is_launched_again(make_world):
     """Its end had no time, so its delay began anew at every look and never ended."""
     world = make_world("succeeds", schedulers=2)

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_kubernetes_callbacks.actions import Action
+    from airflow_kubernetes_callbacks.cache import Track
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.clocks import ApiClock
     from airflow_kubernetes_callbacks.metrics import CallbackMetrics
@@ -65,6 +66,22 @@ TICK_BUDGET = 0.25
 MERGE_BUDGET = 0.1
 #: Seconds before what failed unexpectedly is tried again.
 _PAUSE_AFTER_ERROR = 10.0
+
+
+def _memory(track: Track | None) -> Memory:
+    if track is None:
+        return Memory()
+    return Memory(
+        held=track.held,
+        known=track.known,
+        condemned=tuple(track.condemned.items()),
+        orphaned_since=track.orphaned_since,
+        retry_at=track.retry_at,
+        repeat_attempt=track.repeat_attempt,
+        refusal=track.refusal,
+        denials=tuple((request, uid, words) for (request, uid), words in track.denied.items()),
+        stalled=tuple(track.stalled_since.items()),
+    )
 
 
 class CallbackController:
@@ -224,7 +241,6 @@ class CallbackController:
         now = time.time()
         pods = self.cache.pods(callback_id)
         track = self.cache.tracked(callback_id)
-        memory = Memory()
         if row.state.active:
             track = self.cache.track(callback_id)
             track.known = True
@@ -234,24 +250,12 @@ class CallbackController:
             track.stalled_since = {uid: track.stalled_since.get(uid, now) for uid in stalled}
         elif track is not None:
             track.denied.clear()  # a person who has the callback run again may have granted it
-        if track is not None:
-            memory = Memory(
-                held=track.held,
-                known=track.known,
-                condemned=tuple(track.condemned.items()),
-                orphaned_since=track.orphaned_since,
-                retry_at=track.retry_at,
-                repeat_attempt=track.repeat_attempt,
-                refusal=track.refusal,
-                denials=tuple((request, uid, words) for (request, uid), words in track.denied.items()),
-                stalled=tuple(track.stalled_since.items()),
-            )
         refused_at = track.refused_at if track is not None and track.refusal is not None else None
         situation = Situation(
             now=now,
             row=row,
             pods=pods,
-            memory=memory,
+            memory=_memory(track),
             me=self._me,
             alive_others=self.comparisons.alive_others,
             pods_complete=self.comparisons.covers(row, refused_at),
