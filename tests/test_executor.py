@@ -259,6 +259,21 @@ def test_g1_only_listed_namespaces_are_asked_for(api_server, new_scheduler, new_
     assert api_server.store.find("pods", "c", stranger["metadata"]["name"])
 
 
+def test_g1_namespace_that_is_not_listed_is_told_with_what_to_do_and_not_asked(
+    api_server, new_scheduler, new_callback
+):
+    scheduler = new_scheduler(
+        KUBERNETES_EXECUTOR__MULTI_NAMESPACE_MODE="True",
+        KUBERNETES_EXECUTOR__MULTI_NAMESPACE_MODE_NAMESPACE_LIST="a,b",
+        KUBERNETES_EXECUTOR__NAMESPACE="own",
+    )
+    callback_id = new_callback()
+    scheduler.until(lambda: state_of(callback_id) == FAILED, "failure is recorded")
+    assert "The pod would go to namespace 'own'" in output_of(callback_id)
+    assert "Set [kubernetes_callbacks] namespace" in output_of(callback_id)
+    assert not [request.path for request in api_server.made("LIST") if "/namespaces/own/" in request.path]
+
+
 def test_all_namespaces_are_one_list(api_server, new_scheduler, new_callback):
     scheduler = new_scheduler(KUBERNETES_EXECUTOR__MULTI_NAMESPACE_MODE="True")
     scheduler.settle(rounds=1)

@@ -511,6 +511,18 @@ def test_running_pods(given, expected):
             ),
         ),
         case(
+            "running-is-not-said-of-the-earlier-attempt-that-is-known-as-one-that-waits",
+            situation(
+                row(RowState.RUNNING, next_attempt=2),
+                pod(waiting_reason="ErrImagePull", created_at=NOW - 3600),
+                pods_complete=False,
+            ),
+        ),
+        case(
+            "running-is-not-said-of-the-earlier-attempt-that-is-known-as-one-that-did-not-start",
+            situation(row(RowState.RUNNING, next_attempt=2), pod(NEVER_STARTED), pods_complete=False),
+        ),
+        case(
             "later-attempt-that-runs-and-has-no-pod-is-lost",
             situation(row(RowState.RUNNING, next_attempt=2), pod(NEVER_STARTED, gone=True)),
             lost("disappeared while running"),

@@ -29,8 +29,13 @@ _TRANSIENT_STATUSES = frozenset({408, 425, 429})
 #: But these, of what stores an object or brings it there, come as a 500 too and never pass
 #: (argoproj/argo-workflows#2936).
 _TOO_LARGE = ("request is too large", "trying to send message larger than max")
-#: What a gateway or a firewall may answer too, in words of its own, and for a while.
+#: What a gateway or a firewall may answer too, on a page of its own, and for a while.
+_PAGE = "page"
 _GATEWAY_STATUSES = frozenset({400, 403, 404})
+#: Kubernetes' own words, however they are wrapped.
+_KUBERNETES_OWN = re.compile(
+    r'is forbidden:|denied the request|cannot \w+ resource|^[\w.]+ "[^"]+" not found'
+)
 #: Refusals by admission (403) that pass without anybody's doing.
 _PASSING_REFUSALS = (
     "exceeded quota",
@@ -105,19 +110,21 @@ class ApiFailure:
 
 
 def _body(error: Any) -> tuple[str, str, str]:
-    """Return (kind, reason, message) of the Status in an API error; a body of any kind is tolerated."""
+    """Return (kind, reason, message) of an API error; a body of any kind is tolerated.
+
+    Text that is no JSON object is of kind "page": it is of somebody who stands before the API server.
+    """
     body = getattr(error, "body", None)
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
     try:
         status = json.loads(body) if body else {}
     except (TypeError, ValueError):
-        status = {"message": body}
+        status = body
     if not isinstance(status, dict):
-        status = {"message": str(status)}
-    kind, reason = str(status.get("kind") or ""), str(status.get("reason") or "")
+        status = {"kind": _PAGE, "message": str(status)}
     message = str(status.get("message") or getattr(error, "reason", "") or "no message")
-    return kind, reason, _told(message)
+    return str(status.get("kind") or ""), str(status.get("reason") or ""), _told(message)
 
 
 def _told(text: str) -> str:
@@ -140,7 +147,7 @@ def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
     if status == 409:
         already_exists = reason == "AlreadyExists" or "already exists" in message
         return ApiAnswer.ALREADY_EXISTS if already_exists else ApiAnswer.CONFLICT
-    if status in _GATEWAY_STATUSES and kind != "Status":
+    if status in _GATEWAY_STATUSES and kind == _PAGE and not _KUBERNETES_OWN.search(message):
         # It comes from what stands before the API server, and says nothing about the object.
         return ApiAnswer.TRANSIENT
     if status == 403 and any(words in message for words in _PASSING_REFUSALS):
@@ -148,7 +155,8 @@ def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
     if status == 403 and "being terminated" in message:
         return ApiAnswer.PERMANENT
     if status == 404:
-        return ApiAnswer.NOT_FOUND if reason == "NotFound" else ApiAnswer.TRANSIENT
+        told = (kind == "Status" and reason == "NotFound") or _KUBERNETES_OWN.search(message)
+        return ApiAnswer.NOT_FOUND if told else ApiAnswer.TRANSIENT
     if status in _TRANSIENT_STATUSES or status >= 500:
         return ApiAnswer.TRANSIENT
     return {

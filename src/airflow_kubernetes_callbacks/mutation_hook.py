@@ -29,7 +29,7 @@ def apply_mutation_hook(
     :raises LaunchError: whatever the hook raises (``SystemExit`` too), or if what it leaves is no pod
         that could run the callback.
     """
-    name = pod.metadata.name
+    name, namespace = pod.metadata.name, pod.metadata.namespace
     labels = _reserved(pod.metadata.labels)
     annotations = _reserved(pod.metadata.annotations)
     finalizers = list(pod.metadata.finalizers or [])
@@ -41,7 +41,9 @@ def apply_mutation_hook(
             f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "
             "nor try_number; make the hook in airflow_local_settings pass over what it does not know."
         ) from error
-    _check_hooked(pod, watched_namespaces)
+    _check_hooked(pod)
+    if watched_namespaces is not None and pod.metadata.namespace not in watched_namespaces:
+        raise LaunchError(_unwatched(pod.metadata.namespace, watched_namespaces, before_hook=namespace))
     pod.metadata.name, pod.metadata.generate_name = name, None
     pod.spec.restart_policy = "Never"
     put_identity(pod, labels, annotations)
@@ -57,13 +59,21 @@ def _reserved(values: dict[str, str] | None) -> dict[str, str]:
     return {key: value for key, value in (values or {}).items() if key in identity.RESERVED_KEYS}
 
 
-def _check_hooked(pod: k8s.V1Pod, watched: Collection[str] | None) -> None:
+def _check_hooked(pod: k8s.V1Pod) -> None:
     if pod.metadata is None or pod.spec is None or not pod.spec.containers:
         raise LaunchError("pod_mutation_hook left a pod without metadata or containers; correct the hook.")
-    namespace = pod.metadata.namespace
-    if watched is not None and namespace not in watched:
-        raise LaunchError(
-            f"pod_mutation_hook put the pod into namespace {namespace!r}, which this executor does not watch "
-            f"({', '.join(sorted(watched))}): nobody would learn its result. Use one of these, or add it to "
+
+
+def _unwatched(namespace: str, watched: Collection[str], *, before_hook: str) -> str:
+    told = (
+        f"which this executor does not watch ({', '.join(sorted(watched))}): nobody would learn its result."
+    )
+    if namespace != before_hook:
+        return (
+            f"pod_mutation_hook put the pod into namespace {namespace!r}, {told} Use one of these, or add it to "
             "[kubernetes_executor] multi_namespace_mode_namespace_list."
         )
+    return (
+        f"The pod would go to namespace {namespace!r}, {told} Set [kubernetes_callbacks] namespace, or add "
+        f"{namespace!r} to [kubernetes_executor] multi_namespace_mode_namespace_list."
+    )

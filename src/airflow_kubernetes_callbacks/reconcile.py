@@ -62,10 +62,11 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
         return _clean_up(situation)
     if row.recorded_end is not None:
         return (EmitFailure(row.recorded_end, FailureKind.CANCELLED),)
-    live = [pod for pod in situation.pods if not pod.gone]
+    pods = [pod for pod in situation.pods if not _overtaken(row, pod)]
+    live = [pod for pod in pods if not pod.gone]
     if live:
         return _with_pod(situation, settings, _current(live))
-    gone = [pod for pod in situation.pods if pod.gone and not _overtaken(row, pod)]
+    gone = [pod for pod in pods if pod.gone]
     if refusal := _refusal_that_stands(situation, gone):
         if refusal.pod_may_exist and not situation.pods_complete:
             return ()
@@ -81,7 +82,10 @@ def _current(pods: list[PodView]) -> PodView:
 
 
 def _overtaken(row: RowView, pod: PodView) -> bool:
-    """A later attempt than this pod's was launched, by whichever scheduler: what the row says is about that one."""
+    """A later attempt than this pod's was launched, by whichever scheduler: what the row says is about that one.
+
+    The pod went before that. It may be known as one that is there only to a scheduler that hung meanwhile.
+    """
     later = row.next_attempt > pod.attempt and (row.launched_pod is not None or row.state is RowState.RUNNING)
     return later and pod.outcome in (CallbackOutcome.PENDING, CallbackOutcome.NEVER_STARTED)
 
