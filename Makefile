@@ -103,7 +103,7 @@ bench-ci: $(VENV)/.ready ## The same, small; fails on a ratio that is far outsid
 	$(VENV)/bin/python -m kubernetes_tests.bench --size ci --judge --output build/bench-ci $(ARGS)
 
 ##@ Check
-.PHONY: lint format types imports news docs wheel check
+.PHONY: lint format types imports news docs options wheel check
 check: lint types imports ## Lint, types and import contract
 
 lint: .venv/tools/.ready ## Style and likely mistakes (ruff)
@@ -125,6 +125,9 @@ news: .venv/tools/.ready ## A change that users see has a newsfragment
 
 docs: .venv/docs/.ready ## The documentation site, in docs/_build/html; a warning is an error
 	.venv/docs/bin/sphinx-build -q -W --keep-going -b html docs docs/_build/html $(ARGS)
+
+options: ## docs/reference/options.md, anew from the list of options
+	page=$$($(PYTHON) -B dev/options_page.py) && echo "$$page" >docs/reference/options.md
 
 wheel: $(UV) ## The package, in dist/
 	rm -rf dist

@@ -1,7 +1,7 @@
 """The documentation site. ``make docs`` builds it; a warning is an error, and no network is needed.
 
-What has one source elsewhere is made from it here, into ``_generated/``: the configuration reference
-from the list of options, the changes since the last release from the newsfragments.
+The changes since the last release are put into the changelog from the newsfragments. The list of options,
+``reference/options.md``, is made by ``make options``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from airflow_kubernetes_callbacks import __version__  # noqa: E402
-from airflow_kubernetes_callbacks.settings import OPTIONS, SECTION  # noqa: E402
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -26,8 +25,9 @@ version = release = __version__
 copyright = "the authors, Apache License 2.0"  # noqa: A001
 
 extensions = ["myst_parser"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 4
+# _generated: what builds of earlier versions left in a checkout.
 exclude_patterns = ["_build", "_generated", "README.md"]
 nitpicky = True
 
@@ -38,62 +38,8 @@ html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
 
-#: Options by what they are about, in the order of the reference. An option in no group fails the build.
-GROUPS = {
-    "Launching": (
-        "reconcile_interval",
-        "launch_concurrency",
-        "launch_retries",
-        "create_retries",
-        "launch_retry_delay",
-        "launch_retry_max_delay",
-        "pending_timeout",
-        "start_error_grace",
-        "node_lost_timeout",
-        "max_active_callbacks",
-    ),
-    "The pod": (
-        "pod_template_file",
-        "image",
-        "namespace",
-        "service_account_name",
-        "priority_class_name",
-        "resources",
-        "labels",
-        "annotations",
-        "node_selector",
-        "tolerations",
-        "security_context",
-        "service_account_token",
-        "active_deadline_margin",
-        "pod_finalizer",
-    ),
-    "Rules": ("rules", "rules_file", "author_settings"),
-    "Workload and token": ("payload_delivery", "connections_and_variables"),
-    "Logs": ("save_logs", "log_limit_bytes"),
-}
-
-
-def options_page() -> str:
-    """Return the options as Markdown: one section each, named as in airflow.cfg."""
-    options = {option.name: option for option in OPTIONS}
-    grouped = [name for names in GROUPS.values() for name in names]
-    if sorted(grouped) != sorted(options):
-        raise ValueError(f"GROUPS in docs/conf.py and OPTIONS differ: {sorted(set(grouped) ^ set(options))}")
-    parts = []
-    for title, names in GROUPS.items():
-        parts.append(f"## {title}\n")
-        for name in names:
-            option = options[name]
-            default = f"`{option.default}`" if option.default else "empty"
-            parts.append(f"### {name}\n\n{option.description}\n")
-            facts = [f"- Type: {option.type}", f"- Default: {default}", f"- Since: {option.version_added}"]
-            facts.append(f"- Environment variable: `AIRFLOW__{SECTION.upper()}__{name.upper()}`")
-            parts.append("\n".join(facts) + "\n")
-            if option.example:
-                parts.append(f"```ini\n[{SECTION}]\n{name} = {option.example}\n```\n")
-    return "\n".join(parts)
-
+#: Where the releases begin; ``[tool.towncrier]`` has it too.
+RELEASES = "<!-- towncrier release notes start -->"
 
 #: Kinds of newsfragments, in the order of the changelog; ``[[tool.towncrier.type]]`` has them too.
 KINDS = {
@@ -119,16 +65,16 @@ def unreleased_page() -> str:
     return "\n\n".join(["## Not released yet", *(parts or ["Nothing yet."])]) + "\n"
 
 
-def generate(_app: Sphinx) -> None:
-    """Write the generated pages, which others include."""
-    folder = DOCS / "_generated"
-    folder.mkdir(exist_ok=True)
-    for name, text in (("options.md", options_page()), ("unreleased.md", unreleased_page())):
-        path = folder / name
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+def fill_changelog(app: Sphinx, page: str, content: list[str]) -> None:
+    """Put the newsfragments into the changelog as it is read, before the releases."""
+    if page != "changelog":
+        return
+    content[0] = content[0].replace(RELEASES, f"{unreleased_page()}\n{RELEASES}")
+    folder = ROOT / "newsfragments"
+    for path in (folder, *folder.glob("*.md")):
+        app.env.note_dependency(str(path), docname=page)
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("builder-inited", generate)
+    app.connect("source-read", fill_changelog)
     return {"parallel_read_safe": True}
