@@ -150,9 +150,12 @@ clean: ## Environments and build results of this checkout
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python3 ..." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' \
+	  || { echo "Python needs its module venv. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@mkdir -p $(CACHE) && test -w $(CACHE) \
+	  || { echo "$(CACHE) cannot be written; name another folder: make XDG_CACHE_HOME=/path/to/cache ..." >&2; exit 1; }
 	@rm -rf $(dir $(@D))
-	$(PYTHON) -m venv $(dir $(@D)) \
-	  || { echo "On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(dir $(@D))
 	$(dir $(@D))bin/pip --quiet --disable-pip-version-check install uv==$(UV_VERSION)
 
 .venv/tools/.ready: constraints/tools.txt pyproject.toml | $(UV)
@@ -169,6 +172,9 @@ $(UV):
 
 .venv/%/.ready: constraints/airflow-%.txt pyproject.toml | $(UV)
 	@UV=$(UV) dev/make-env .venv/$* $(PYTHON) $< apache-airflow==$* --editable . --group test
+
+constraints/airflow-%.txt:
+	@echo "No versions are pinned for Airflow $*; choose AIRFLOW from: $(AIRFLOWS) $(COMPAT_AIRFLOWS)" >&2; exit 1
 
 .PHONY: help
 help:
