@@ -6,10 +6,8 @@ import argparse
 import contextlib
 import importlib.metadata
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +17,8 @@ from kubernetes_tests.airflow_env import AirflowEnv, WaitTimeoutError
 from kubernetes_tests.cluster.build import build
 from kubernetes_tests.cluster.launcher import LocalCluster
 from kubernetes_tests.clusters import Cluster, Namespace, write_template
+from kubernetes_tests.demo.environment import airflow_script, past_proxies
+from kubernetes_tests.demo.folder import DemoFolder, remove_abandoned
 from kubernetes_tests.demo.screen import Screen
 from kubernetes_tests.demo.watching import Watch
 from kubernetes_tests.local import IMAGE, worker_image
@@ -156,10 +156,20 @@ class Demo:
             f"The cluster:  [bold]KUBECONFIG={self.local.kubeconfig} kubectl get pods -A[/bold]",
             soft_wrap=True,
         )
+        script = self._write_script()
+        print_(f"Look inside:  [bold]{script} kubernetes-callbacks list[/bold]", soft_wrap=True)
         print_(f"Once more:    trigger the Dag {DAG_ID} in the UI")
         print_("Ctrl-C ends all of it.")
         while True:
             signal.pause()
+
+    def _write_script(self) -> Path:
+        """Write the command that looks at this Airflow; it is for this user alone, for it has secrets."""
+        script = self.folder / "airflow.sh"
+        airflow = str(Path(sys.executable).with_name("airflow"))
+        script.touch(mode=0o700, exist_ok=False)
+        script.write_text(airflow_script(airflow, self.env.environment))
+        return script
 
 
 def run(screen: Screen, folder: Path, *, keep: bool) -> int:
@@ -190,37 +200,63 @@ def run(screen: Screen, folder: Path, *, keep: bool) -> int:
     return 0
 
 
-def _exit_on_signal(number: int, _frame: object) -> NoReturn:
-    sys.exit(128 + number)
+class Ending:
+    """Ends the demo at the first signal that asks for it.
+
+    Later ones are ignored: where a terminal closes several come, and the second must not interrupt the end.
+    """
+
+    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self) -> None:
+        self.asked = False
+        # Also where it was started with Ctrl-C ignored, as a job in the background is.
+        for number in self.SIGNALS:
+            signal.signal(number, self._end)
+
+    def _end(self, number: int, _frame: object) -> NoReturn:
+        self.asked = True
+        for each in self.SIGNALS:
+            signal.signal(each, signal.SIG_IGN)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        sys.exit(128 + number)
+
+
+def run_in_a_folder(screen: Screen, ending: Ending, *, keep: bool) -> int:
+    """Run the demo in a folder of its own, which stays only if the demo failed by itself."""
+    folder = DemoFolder()
+    failed = True
+    try:
+        for abandoned in remove_abandoned(folder.path.parent):
+            screen.say(f"{abandoned} of a demo that was killed: removed")
+        status = run(screen, folder.path, keep=keep)
+        failed = status != 0
+    finally:
+        if failed and not ending.asked:
+            # Where nobody can be told of the logs any more, they do not stay either.
+            with contextlib.ExitStack() as otherwise:
+                otherwise.callback(folder.remove)
+                screen.say(f"Logs: {folder.path}/airflow/processes, {folder.path}/cluster/logs")
+                otherwise.pop_all()
+            folder.keep()
+        else:
+            folder.remove()
+    return status
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="demo", description=__doc__)
     parser.add_argument("--keep", action="store_true", help="leave Airflow's UI and the cluster up")
     arguments = parser.parse_args()
-    # Also where it was started with Ctrl-C ignored, as a job in the background is.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _exit_on_signal)
-
+    os.environ.update(past_proxies(os.environ))
+    ending = Ending()
     screen = Screen()
-    folder = Path(tempfile.mkdtemp(prefix="airflow-kubernetes-callbacks-demo-"))
-    keep_logs = False
     try:
-        status = run(screen, folder, keep=arguments.keep)
-        keep_logs = status != 0
+        return run_in_a_folder(screen, ending, keep=arguments.keep)
     except KeyboardInterrupt:
         screen.console.print("\nEnded; nothing is left running.")
-        status = 0 if arguments.keep else 130
-    except Exception:
-        keep_logs = True
-        raise
-    finally:
-        if keep_logs:
-            screen.say(f"Logs: {folder}/airflow/processes, {folder}/cluster/logs")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
-    return status
+        return 0 if arguments.keep else 130
 
 
 if __name__ == "__main__":
