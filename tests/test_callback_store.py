@@ -135,8 +135,46 @@ def test_record_does_not_wait_for_a_row_that_is_held(store, new_callback, dialec
         store.record_launches([LaunchRecord(callback_id, 2, None)])
     finally:
         event.remove(Session, "do_orm_execute", note)
-    assert [one for one in asked if one.endswith("FOR UPDATE NOWAIT")] == asked
+    assert [one for one in asked if one.endswith("FOR UPDATE SKIP LOCKED")] == asked
     assert asked
+
+
+def test_record_says_whose_rows_are_held_and_writes_the_others(store, new_callback, monkeypatch):
+    """As if the database had skipped the row of *held*."""
+    held, free = new_callback(state="queued"), new_callback(state="queued")
+    over, gone = new_callback(state="running"), new_callback(state="queued")
+    delete_row(gone)
+
+    def skip(state):
+        if state.is_select and state.statement._for_update_arg is not None:
+            state.statement = state.statement.where(Callback.id != UUID(held))
+
+    event.listen(Session, "do_orm_execute", skip)
+    try:
+        records = [LaunchRecord(one, 2, f"airflow/{one}-2") for one in (held, free, over, gone)]
+        assert store.record_launches(records) == {held}
+    finally:
+        event.remove(Session, "do_orm_execute", skip)
+    assert (row(store, held).next_attempt, row(store, free).next_attempt) == (1, 2)
+    assert store.record_launches(records) == set()
+    assert row(store, held).next_attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("late", "kept"),
+    [
+        pytest.param((1, "airflow/callback-1"), (2, "airflow/callback-2"), id="earlier-pod"),
+        pytest.param((1, None), (2, "airflow/callback-2"), id="earlier-attempt"),
+        pytest.param((2, None), (2, "airflow/callback-2"), id="attempt-whose-pod-is-recorded"),
+        pytest.param((3, None), (3, None), id="next-attempt"),
+    ],
+)
+def test_record_of_a_scheduler_that_hung_winds_nothing_back(store, new_callback, late, kept):
+    callback_id = new_callback(state="queued")
+    store.record_launches([LaunchRecord(callback_id, 2, "airflow/callback-2")])
+    store.record_launches([LaunchRecord(callback_id, *late)])
+    view = row(store, callback_id)
+    assert (view.next_attempt, view.launched_pod) == kept
 
 
 def test_end_that_is_recorded_beside_an_active_state_is_told(store, new_callback):

@@ -5,12 +5,16 @@ The scenarios at the end are walks that :mod:`tests.test_random_walk` once faile
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 
 import pytest
 
+from airflow_kubernetes_callbacks.callback_store import RECORD_KEY
 from airflow_kubernetes_callbacks.situation import RowState
+from airflow_kubernetes_callbacks.watcher import view_from_plain
+from tests.fakes.objects import ApiStatusError
 from tests.fakes.world import FAILED, QUEUED, RUNNING, SUCCESS, World
 from tests.test_random_walk import SETTINGS, at_rest, rest
 
@@ -798,3 +802,185 @@ def test_scheduler_that_saw_only_the_first_pod_does_not_take_the_second_ones_run
     rest(world)
     world.check_end()
     assert only_row(world).state == SUCCESS
+
+
+# Schedulers that hang, and what may not be done ------------------------------------------------------
+
+
+def tell_and_hang(world, scheduler):
+    """It is told what its watch has, looks at nothing, and is taken for dead."""
+    scheduler.watch()
+    while not scheduler.watcher.watcher_queue.empty():
+        event = scheduler.watcher.watcher_queue.get_nowait()
+        scheduler.controller.observe(view_from_plain(event.failure_details))
+    scheduler.heartbeat_is_fresh = False
+
+
+@pytest.mark.parametrize("api", [False, True], ids=["scheduler-owns-running", "api-owns-running"])
+def test_scheduler_that_hung_does_not_take_running_for_its_own_pods(make_world, api):
+    world = make_world("starts_at_second", schedulers=2, api_owns_running=api)
+    hung, other = world.schedulers
+    world.reject(until_pod(world, hung))
+    tell_and_hang(world, hung)
+    for _ in range(12):
+        turn(world, other)
+        world.clock.now += 6
+        for pod in world.pods():
+            if not world.runs(pod):
+                world.progress(pod)
+        if only_row(world).state == RUNNING:
+            break
+    hung.heartbeat_is_fresh = True
+    hung.watch(lose=True)
+    for _ in range(2):
+        turn(world, hung, work=False)
+    assert only_row(world).state == RUNNING
+
+
+@pytest.mark.parametrize("api", [False, True], ids=["scheduler-owns-running", "api-owns-running"])
+def test_scheduler_that_hung_leaves_the_record_of_later_launches(make_world, api):
+    world = make_world("succeeds", schedulers=2, api_owns_running=api)
+    hung, other = world.schedulers
+    world.reject(until_pod(world, hung))
+    tell_and_hang(world, hung)
+    for _ in range(60):
+        turn(world, other)
+        world.clock.now += 3
+        attempts = [pod["metadata"]["name"][-1] for pod in world.pods()]
+        if attempts == ["2"]:
+            world.reject(world.pods()[0])
+        if attempts == ["3"]:
+            break
+    turn(world, other)
+    hung.heartbeat_is_fresh = True
+    for _ in range(12):
+        hung.watch(lose=True)
+        turn(world, hung)
+        world.clock.now += 2
+        assert only_row(world).data[RECORD_KEY]["attempt"] == 3
+        world.check()
+
+
+@pytest.mark.parametrize(("verb", "kind"), [("patch", "raises"), ("delete", "succeeds")])
+def test_pod_about_which_nothing_may_be_done_is_forgotten_when_it_is_gone(make_world, verb, kind):
+    """A refusal (403) comes before a 404."""
+    world = make_world(kind)
+    pod = until_pod(world)
+    run_to_the_end(world, pod)
+    world.forbidden.add(verb)
+    for _ in range(6):
+        turn(world)
+    assert only_row(world).state in (SUCCESS, FAILED)
+    world.store.delete("pods", "airflow", pod["metadata"]["name"], {"gracePeriodSeconds": 0})
+    for _ in range(12):
+        compare_unwatched(world)
+    assert len(world.schedulers[0].controller.cache) == 0
+
+
+@pytest.mark.parametrize("owner_is_dead", [False, True])
+def test_refusal_to_delete_the_pod_of_the_last_run_says_nothing_when_it_is_gone(make_world, owner_is_dead):
+    world = make_world("succeeds", schedulers=2)
+    first, second = world.schedulers
+    pod = until_pod(world, first)
+    run_to_the_end(world, pod)
+    world.forbidden |= {"patch", "delete"}
+    if owner_is_dead:
+        first.crash()
+        first.forget()
+    scheduler = second if owner_is_dead else first
+    for _ in range(8):
+        turn(world, scheduler)
+        world.clock.now += SETTINGS.reconcile_interval + 1
+    row = only_row(world)
+    assert row.state == SUCCESS
+    # a person deletes the pod and has the callback run again, as the command 'retry' does
+    world.store.delete("pods", "airflow", pod["metadata"]["name"], {"gracePeriodSeconds": 0})
+    row.disturbed, row.state, row.output = True, "pending", None
+    row.data = {RECORD_KEY: {"attempt": 2, "history": 1}}
+    scheduler.hand_out()
+    scheduler.commit_hand_out()
+    for _ in range(100):
+        scheduler.watch(lose=not owner_is_dead)
+        turn(world, scheduler)
+        world.clock.now += 2
+        for made in world.pods():
+            world.progress(made)
+    assert (row.state, len(row.runs)) == (SUCCESS, 2)
+
+
+def test_row_that_another_transaction_holds_keeps_only_its_own_callback_waiting(make_world):
+    world = make_world("never_starts", "succeeds")
+    held, other = world.database.rows
+    until_pod(world)
+    for _ in range(3):
+        turn(world)
+    store = world.schedulers[0].controller._store
+    write = store.record_launches
+
+    def skip_the_one_that_is_held(records):
+        write([record for record in records if record.callback_id != held])
+        return {record.callback_id for record in records if record.callback_id == held}
+
+    store.record_launches = skip_the_one_that_is_held
+    pods = {pod["metadata"]["name"]: pod for pod in world.pods()}
+    for name, pod in pods.items():
+        if held in name:
+            world.reject(pod)
+        else:
+            run_to_the_end(world, pod)
+    for _ in range(30):
+        world.clock.now += 5
+        turn(world)
+    assert (world.database.rows[other].state, world.database.rows[held].state) == (SUCCESS, "queued")
+    store.record_launches = write
+    for _ in range(60):
+        world.clock.now += 5
+        turn(world)
+    assert world.database.rows[held].state == FAILED
+
+
+@pytest.mark.parametrize("api", [False, True], ids=["scheduler-owns-running", "api-owns-running"])
+def test_name_that_comes_free_again_is_not_taken_beside_the_next_one(make_world, api):
+    world = make_world("succeeds", schedulers=2, api_owns_running=api)
+    name = f"callback-{only_row(world).callback_id}-1"
+    foreign = {"metadata": {"name": name, "namespace": "airflow"}, "spec": {"containers": [{"name": "base"}]}}
+    world.store.create("pods", "airflow", foreign)
+    for scheduler in world.schedulers:
+        scheduler.hand_out()
+    for scheduler in world.schedulers:
+        scheduler.commit_hand_out()
+    first, second = world.schedulers
+    for scheduler, rounds in ((first, 4), (second, 1)):
+        for _ in range(rounds):
+            scheduler.watch()
+            scheduler.heartbeat()
+            scheduler.record(scheduler.drain())
+            scheduler.do_all_work()
+        with contextlib.suppress(ApiStatusError):
+            world.store.delete("pods", "airflow", name, {"gracePeriodSeconds": 0})
+    assert [pod["metadata"]["name"][-1] for pod in world.pods()] == ["2"]
+
+
+def test_conflict_over_a_pod_that_may_not_be_read_is_no_refusal_to_delete_it(make_world):
+    world = make_world("never_starts")
+    scheduler = world.schedulers[0]
+    name = until_pod(world)["metadata"]["name"]
+    turn(world)
+
+    def refuse(*args, **kwargs):
+        def answer():
+            raise ApiStatusError(403, "Forbidden", 'User "scheduler" cannot get resource "pods"')
+
+        return scheduler.api._answer(answer)
+
+    scheduler.api.read_namespaced_pod = refuse
+    world.clock.now += SETTINGS.pending_timeout + 1
+    for number in range(6):
+        turn(world, work=False)
+        # the pod changes just before the request arrives
+        world.store.update(
+            "pods", "airflow", name, lambda pod, n=number: pod["metadata"]["annotations"].update(n=str(n))
+        )
+        scheduler.do_all_work()
+        world.clock.now += 2
+    assert only_row(world).state == "queued"

@@ -537,3 +537,21 @@ def test_real_watcher_process_sends_results(
     finally:
         scheduler.stop()
     assert isinstance(api_server, FakeApiServer)
+
+
+def test_pause_grows_where_each_stream_begins_with_what_the_last_one_failed_on(watcher, monkeypatch):
+    """The client cannot read one pod of all: the stream from "0" has the others before it, each time."""
+    pauses = []
+    monkeypatch.setattr(module.time, "sleep", pauses.append)
+    stream(monkeypatch, event("ADDED", raw_pod()), ValueError("Invalid value for `x`, must not be `None`"))
+    monkeypatch.setattr(
+        kubernetes_executor_utils.KubernetesJobWatcher,
+        "_run",
+        lambda self, *args, **kwargs: (
+            [None for _ in self._pod_events(None, {"resource_version": "0"})] and "0"
+        ),
+    )
+    for _ in range(10):
+        watcher._run()
+    assert pauses[0] == 1.0
+    assert pauses[-1] > 10.0

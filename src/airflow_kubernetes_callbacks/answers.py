@@ -63,7 +63,7 @@ class AnswerTaker:
             track.repeat_attempt = None
             self.condemn(answer.callback_id, answer.condemned, answer.failure.message)
         elif answer.failure is not None:
-            if answer.asked is not None and not answer.failure.retryable:
+            if answer.asked is not None and not answer.failure.retryable and not track.over:
                 track.denied[answer.asked] = answer.failure.message
             self._pause_requests(answer.callback_id, track, answer.failure)
             return

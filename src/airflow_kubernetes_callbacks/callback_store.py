@@ -160,32 +160,37 @@ class CallbackStore:
                 )
             return ExecuteCallback.make(callback=callback, dag_run=dag_run, generator=generator)
 
-    def record_launches(self, records: Sequence[LaunchRecord]) -> None:
+    def record_launches(self, records: Sequence[LaunchRecord]) -> set[str]:
         """Write the records into rows that are still QUEUED; others are past needing them.
 
-        A row that cannot be decoded, or written, keeps what it has, and no other from its record.
+        A row that cannot be decoded, or written, keeps what it has, and no other from its record. The
+        scheduler's loop waits for no row that another transaction holds.
 
-        :raises SQLAlchemyError: the database does not answer, or another transaction holds one of the rows:
-            the scheduler's loop does not wait for it.
+        :returns: the callbacks whose rows are held so: they have no record yet.
+        :raises SQLAlchemyError: the database does not answer.
         """
         by_id = {record.callback_id: record for record in records}
-        _apart(
+        held, _ = _apart(
             lambda ids: self._record({callback_id: by_id[callback_id] for callback_id in ids}), list(by_id)
         )
+        return set().union(*held)
 
-    def _record(self, by_id: Mapping[str, LaunchRecord]) -> None:
+    def _record(self, by_id: Mapping[str, LaunchRecord]) -> set[str]:
         from airflow.models.callback import Callback
 
+        held: set[str] = set()
         with create_session(scoped=False) as session:
             for chunk in _chunks(by_id):
-                query = (
-                    select(Callback)
-                    .where(Callback.id.in_(chunk), Callback.state == CallbackState.QUEUED.value)
-                    .with_for_update(nowait=True)
-                )
-                for callback in session.scalars(query):
+                queued = Callback.id.in_(chunk), Callback.state == CallbackState.QUEUED.value
+                found = session.scalars(select(Callback).where(*queued).with_for_update(skip_locked=True)).all()
+                for callback in found:
                     if isinstance(callback.data, dict):
                         callback.data = _with_record(callback.data, by_id[str(callback.id)])
+                if len(found) < len(chunk):
+                    taken = {callback.id for callback in found}
+                    still_queued = session.scalars(select(Callback.id).where(*queued))
+                    held.update(str(callback_id) for callback_id in still_queued if callback_id not in taken)
+        return held
 
     def trace_carrier(self, dag_id: str, run_id: str) -> Mapping[str, str] | None:
         """Return the trace context of this Dag run, if it has one."""
@@ -263,7 +268,11 @@ def _record_in(data: Any) -> dict[str, Any]:
 
 
 def _with_record(data: dict[str, Any], record: LaunchRecord) -> dict[str, Any]:
-    kept: dict[str, Any] = {**_record_in(data), "attempt": record.attempt}
+    recorded = _record_in(data)
+    known = recorded.get("attempt")
+    if isinstance(known, int) and (record.attempt, bool(record.pod)) < (known, "pod" in recorded):
+        return data  # a scheduler that hung: another one has launched since
+    kept: dict[str, Any] = {**recorded, "attempt": record.attempt}
     kept.pop("pod", None)
     if record.pod:
         kept["pod"] = record.pod

@@ -197,6 +197,10 @@ class CallbackController:
         try:
             live = {cid for cid in callback_ids if any(not pod.gone for pod in self.cache.pods(cid))}
             rows = self._store.rows(callback_ids, with_live_pod=live)
+            # Where its pod has not begun, the record tells whether a later one was launched meanwhile.
+            unsure = {cid for cid in live if rows[cid].state is RowState.RUNNING and not self._has_begun(cid)}
+            if unsure:
+                rows.update(self._store.rows(unsure))
         except Exception as error:  # noqa: BLE001
             log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", error)
             for callback_id in callback_ids:
@@ -221,9 +225,15 @@ class CallbackController:
                 self.cache.mark_dirty(callback_id)
             return False
         for callback_id, actions in decisions:
+            if callback_id in self._records:  # its row is held by another transaction
+                self.cache.look_at(callback_id, time.time() + 1.0)
+                continue
             with self._contained(callback_id):
                 self._act(callback_id, rows[callback_id], actions)
         return True
+
+    def _has_begun(self, callback_id: str) -> bool:
+        return any(pod.started_at is not None and not pod.gone for pod in self.cache.pods(callback_id))
 
     @contextmanager
     def _contained(self, callback_id: str) -> Iterator[None]:
@@ -243,12 +253,13 @@ class CallbackController:
         track = self.cache.tracked(callback_id)
         if row.state.active:
             track = self.cache.track(callback_id)
-            track.known = True
+            track.known, track.over = True, False
             orphaned = row.state is RowState.QUEUED and not track.held and all(pod.gone for pod in pods)
             track.orphaned_since = (track.orphaned_since or now) if orphaned else None
             stalled = [pod.uid for pod in pods if stalls(row, pod)]
             track.stalled_since = {uid: track.stalled_since.get(uid, now) for uid in stalled}
         elif track is not None:
+            track.over = True
             track.denied.clear()  # a person who has the callback run again may have granted it
         refused_at = track.refused_at if track is not None and track.refusal is not None else None
         situation = Situation(
@@ -367,11 +378,12 @@ class CallbackController:
         if not self._records:
             return True
         try:
-            self._store.record_launches(list(self._records.values()))
+            held = self._store.record_launches(list(self._records.values()))
         except Exception as error:  # noqa: BLE001
             log.warning("Launches cannot be recorded now, next try at the next heartbeat: %s", error)
             return False
-        self._records.clear()
+        for callback_id in self._records.keys() - held:
+            del self._records[callback_id]
         return True
 
     def stop(self) -> None:

@@ -8,7 +8,7 @@ import time
 import traceback
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     #: A launch, and the workload for it.
     Ready = tuple[LaunchOrder, Any]
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -182,9 +184,18 @@ class Requests:
                 answer = Answer(pod.callback_id, view=request(), supplied=supplies)
             except Exception as error:  # noqa: BLE001
                 answer = _failed(pod, error, asked)
+                if self._refused_and_gone(pod, answer):
+                    answer = Answer(pod.callback_id, view=dataclasses.replace(pod, gone=True))
             self._answers.put(answer)
 
         self._pool.submit(work)
+
+    def _refused_and_gone(self, pod: PodView, answer: Answer) -> bool:
+        """Tell whether a refused request was about a pod that is gone: a refusal (403) comes before a 404."""
+        if answer.failure is None or answer.failure.retryable or answer.condemned is not None:
+            return False
+        found = self._try(lambda: self._read(pod))
+        return found is not None and found.gone
 
     def _read(self, pod: PodView) -> PodView:
         # Its uid tells that it is this pod, whatever has become of its labels and annotations.
@@ -192,6 +203,15 @@ class Requests:
         if found is None or found.uid != pod.uid:
             return dataclasses.replace(pod, gone=True)
         return found
+
+    def _read_after(self, conflict: Exception, pod: PodView) -> PodView:
+        """Return the pod as it is now; that it may not be read is no refusal of what was asked first."""
+        try:
+            return self._read(pod)
+        except Exception as error:
+            if classify(error).retryable:
+                raise
+            raise conflict from error
 
     def _look_for(self, pod: PodView) -> PodView:
         try:
@@ -215,7 +235,7 @@ class Requests:
         except Exception as error:
             if classify(error).answer not in (ApiAnswer.CONFLICT, ApiAnswer.NOT_FOUND):
                 raise
-            return self._read(pod)
+            return self._read_after(error, pod)
         log.info("Adopted pod %s/%s of callback %s.", pod.namespace, pod.name, pod.callback_id)
         return adopted
 
@@ -234,7 +254,7 @@ class Requests:
         told = self._try(lambda: reason_with_events(reason, self._client.warning_events(pod)))
         return dataclasses.replace(pod, reason=told or reason, explained=True)
 
-    def _try(self, read: Callable[[], str | None]) -> str | None:
+    def _try(self, read: Callable[[], T | None]) -> T | None:
         try:
             return read()
         except Exception as error:  # noqa: BLE001 - what is only good to know must not cost more
@@ -261,7 +281,7 @@ class Requests:
         except Exception as error:
             if classify(error).answer is not ApiAnswer.CONFLICT:
                 raise
-            return self._read(pod)
+            return self._read_after(error, pod)
         return dataclasses.replace(pod, deleting=True) if there else dataclasses.replace(pod, gone=True)
 
     def _mark_done(self, pod: PodView) -> PodView:

@@ -265,7 +265,10 @@ def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Acti
     if memory.repeat_attempt is not None and row.state is RowState.QUEUED and not was_created:
         if situation.now < memory.retry_at:
             return (LookAgain(memory.retry_at),)
-        return (Launch(max(memory.repeat_attempt, row.next_attempt)),)
+        attempt = max(memory.repeat_attempt, row.next_attempt)
+        # Recorded where another's pod had the name: its name may come free, for a scheduler that does not know.
+        record = (RecordAttempt(attempt),) if attempt > row.next_attempt else ()
+        return (*record, Launch(attempt))
     if not situation.pods_complete:
         return ()  # an absence that no complete list confirms means nothing
     if row.state is RowState.RUNNING:

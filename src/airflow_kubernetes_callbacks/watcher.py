@@ -93,7 +93,8 @@ class CallbackJobWatcher(KubernetesJobWatcher):
         self._latest_version = version
         query = {**query_kwargs, "allow_watch_bookmarks": True}
         for event in super()._pod_events(kube_client=kube_client, query_kwargs=query):
-            self._pause = 0.0
+            if version not in (None, "0"):  # the stream after an error begins with all that is there
+                self._pause = 0.0
             if not isinstance(event, dict) or not isinstance(event.get("raw_object"), dict):
                 self.log.warning("Skipping a watch event that cannot be read.")
                 continue

@@ -154,7 +154,7 @@ class MemoryStore:
             if row is None:
                 views[callback_id] = RowView(callback_id, RowState.ABSENT)
             else:
-                data = {} if callback_id in with_live_pod else row.data
+                data = _history(row.data) if callback_id in with_live_pod else row.data
                 views[callback_id] = callback_store._row_view(
                     callback_id, row.state, data, row.output, ours=True
                 )
@@ -176,12 +176,19 @@ class MemoryStore:
             raise LaunchError("The callback's row was deleted before its pod was created.")
         return workload(callback_id)
 
-    def record_launches(self, records: Iterable[Any]) -> None:
+    def record_launches(self, records: Iterable[Any]) -> set[str]:
         self._database.statement()
         for record in records:
             row = self._database.get(record.callback_id)
             if row is not None and row.state == QUEUED:
                 row.data = callback_store._with_record(row.data, record)
+        return set()
+
+
+def _history(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what the store reads of the record of a callback with a live pod."""
+    history = data.get("kubernetes_pod", {}).get("history")
+    return {} if history is None else {"kubernetes_pod": {"history": history}}
 
 
 def workload(callback_id: str) -> Any:
