@@ -296,6 +296,46 @@ def test_deployment_without_this_executor_is_told_what_to_write(airflow, kube_en
     assert "KubernetesExecutor:airflow_kubernetes_callbacks.KubernetesExecutor" in done.err
 
 
+@pytest.fixture
+def no_tables(monkeypatch):
+    """A database in which 'airflow db migrate' has not been run."""
+    from airflow import settings
+    from sqlalchemy import create_engine
+    from sqlalchemy.orm import scoped_session, sessionmaker
+
+    make_session = sessionmaker(create_engine("sqlite://"))
+    monkeypatch.setattr(settings, "Session", scoped_session(make_session))
+    monkeypatch.setattr(settings, "NonScopedSession", make_session)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["list"], ["show", "0123abcd"], ["logs", "0123abcd"], ["retry", "0123abcd"], ["gc"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_database_without_tables_is_said_in_one_line(airflow, api_server, no_tables, arguments):
+    make_pod(api_server, str(uuid4()))
+    done = airflow(*arguments)
+    assert done.status == 1
+    told = [line for line in done.err.splitlines() if line.startswith("The database")]
+    assert len(told) == 1
+    assert "no such table" in told[0]
+    assert "airflow db migrate" in told[0]
+    assert "SELECT" not in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "executor", ["no_such.module.Executor", "airflow_kubernetes_callbacks.NoSuchExecutor", "NoSuchExecutor"]
+)
+@pytest.mark.parametrize("command", ["list", "check"])
+def test_executor_that_cannot_be_loaded_is_said(airflow, kube_environment, executor, command):
+    kube_environment(CORE__EXECUTOR=executor)
+    done = airflow(command, "-o", "plain")
+    assert done.status == 1
+    assert f"[core] executor = {executor} cannot be loaded" in done.out + done.err
+
+
 # show -------------------------------------------------------------------------------------------------
 
 
@@ -1104,6 +1144,14 @@ def test_check_finds(airflow, healthy, kube_environment, options, check, words):
     assert words in findings(done)[check]["what"]
 
 
+def test_check_finds_a_database_without_tables(airflow, healthy, no_tables):
+    done = airflow("check", "-o", "json")
+    assert done.status == 1
+    assert findings(done)["database"]["result"] == "failed"
+    assert "airflow db migrate" in findings(done)["database"]["what"]
+    assert findings(done)["Kubernetes API"]["result"] == "ok"
+
+
 def test_check_finds_the_second_executor_that_is_the_stock_one(airflow, healthy, kube_environment):
     stock = "stock:airflow.providers.cncf.kubernetes.executors.kubernetes_executor.KubernetesExecutor"
     kube_environment(CORE__EXECUTOR=f"ours:airflow_kubernetes_callbacks.KubernetesExecutor,{stock}")
@@ -1176,3 +1224,22 @@ def test_settings_name_the_source(airflow, kube_environment):
     rows = {row["option"]: row for row in airflow("settings", "-o", "json").json}
     assert rows["pending_timeout"]["value"] == "77"
     assert rows["pending_timeout"]["source"] == "env var"
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"KUBERNETES_CALLBACKS__PENDING_TIMEOUT": "soon"}, "pending_timeout = 'soon' cannot be used"),
+        ({"KUBERNETES_CALLBACKS__RULES": "nonsense"}, "[kubernetes_callbacks] rules"),
+        (
+            {"KUBERNETES_CALLBACKS__RULES_FILE": "/no/such/file"},
+            "rules_file = '/no/such/file' cannot be read",
+        ),
+    ],
+    ids=["value", "rules", "rules-file"],
+)
+def test_settings_that_the_executor_would_refuse_end_with_1(airflow, kube_environment, option, words):
+    kube_environment(**option)
+    done = airflow("settings", "-o", "plain")
+    assert done.status == 1
+    assert words in done.out + done.err

@@ -14,7 +14,16 @@ from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.assembly import refuse_beside_stock
 from airflow_kubernetes_callbacks.cli.deployment import Deployment, NotConfiguredError
-from airflow_kubernetes_callbacks.cli.output import Status, command, heading, print_rows, say, write
+from airflow_kubernetes_callbacks.cli.output import (
+    DATABASE_ERRORS,
+    Status,
+    command,
+    database_trouble,
+    heading,
+    print_rows,
+    say,
+    write,
+)
 from airflow_kubernetes_callbacks.cli.pod_command import document_of, render
 from airflow_kubernetes_callbacks.cli.preflight import (
     Finding,
@@ -72,7 +81,10 @@ def _of_airflow(deployment: Deployment) -> Iterator[Finding]:
         yield Finding("executor", Level.OK, ", ".join(own.title for own in deployment.own))
     except CallbackPodsError as error:
         yield Finding("executor", Level.FAILED, str(error))
-    yield judge_schedulers(deployment.store.alive_schedulers())
+    try:
+        yield judge_schedulers(deployment.store.alive_schedulers())
+    except DATABASE_ERRORS as error:
+        yield Finding("database", Level.FAILED, presentable(database_trouble(error)))
 
 
 def _of_executor(own: OwnExecutor, roles: list[str]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow.configuration import conf
+from airflow.exceptions import AirflowConfigException, UnknownExecutorException
 from airflow.executors.executor_loader import ExecutorLoader
 
 from airflow_kubernetes_callbacks.api_errors import classify
@@ -73,6 +74,20 @@ class OwnExecutor:
         return f"{name} of team {self.entry.team}" if self.entry.team else name
 
 
+def _load_executors() -> tuple[list[ExecutorEntry], list[OwnExecutor]]:
+    """Return every configured executor, and those of them that are of this package."""
+    from airflow_kubernetes_callbacks.mixin import CallbackPodsMixin
+
+    names = ExecutorLoader.get_executor_names(validate_teams=False)
+    entries = [ExecutorEntry(name.module_path, name.alias, name.team_name) for name in names]
+    own = [
+        OwnExecutor(entry, ExecutorLoader.load_executor(name))
+        for name, entry in zip(names, entries, strict=True)
+        if issubclass(ExecutorLoader.import_executor_cls(name)[0], CallbackPodsMixin)
+    ]
+    return entries, own
+
+
 def api_client(executor: Any) -> client.CoreV1Api:
     """Return the client that this executor would use, its ``client_factory`` included."""
     from airflow.providers.cncf.kubernetes.kube_client import _get_executor_kube_client
@@ -83,19 +98,17 @@ def api_client(executor: Any) -> client.CoreV1Api:
 class Deployment:
     """What the commands work on.
 
-    :raises NotConfiguredError: this Airflow has no executor of this package.
+    :raises NotConfiguredError: this Airflow has no executor of this package, or one that cannot be loaded.
     """
 
     def __init__(self) -> None:
-        from airflow_kubernetes_callbacks.mixin import CallbackPodsMixin
-
-        names = ExecutorLoader.get_executor_names(validate_teams=False)
-        self.entries = [ExecutorEntry(name.module_path, name.alias, name.team_name) for name in names]
-        self.own = [
-            OwnExecutor(entry, ExecutorLoader.load_executor(name))
-            for name, entry in zip(names, self.entries, strict=True)
-            if issubclass(ExecutorLoader.import_executor_cls(name)[0], CallbackPodsMixin)
-        ]
+        try:
+            self.entries, self.own = _load_executors()
+        except (ImportError, AirflowConfigException, UnknownExecutorException) as error:
+            raise NotConfiguredError(
+                f"[core] executor = {conf.get('core', 'executor')} cannot be loaded: {error}. Look for a misspelling, "
+                "or for a package that is not installed here."
+            ) from error
         if not self.own:
             raise NotConfiguredError(
                 f"[core] executor = {conf.get('core', 'executor')} runs no callbacks as pods. Write "

@@ -11,6 +11,7 @@ from airflow.cli.simple_table import AirflowConsole, SimpleTable
 from airflow.utils.cli import action_cli, suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 from rich.text import Text
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from airflow_kubernetes_callbacks.errors import CallbackPodsError
 from airflow_kubernetes_callbacks.redact import presentable
@@ -18,6 +19,11 @@ from airflow_kubernetes_callbacks.redact import presentable
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from sqlalchemy.exc import DBAPIError
+
+#: No database, or one without Airflow's tables: which of the two classes says so depends on the driver.
+DATABASE_ERRORS = (OperationalError, ProgrammingError)
 
 
 class Status(IntEnum):
@@ -54,6 +60,9 @@ def command(function: Callable[[Namespace], Status | None]) -> Callable[[Namespa
         except CallbackPodsError as error:
             fail(str(error))
             status = Status.FAILED
+        except DATABASE_ERRORS as error:
+            fail(database_trouble(error))
+            status = Status.FAILED
         except BrokenPipeError:  # the reader, 'head' or a pager, has seen enough
             sys.stderr.close()
             status = Status.OK
@@ -62,6 +71,15 @@ def command(function: Callable[[Namespace], Status | None]) -> Callable[[Namespa
 
     wrapped: Callable[[Namespace], None] = suppress_logs_and_warning(providers_configuration_loaded(run))
     return wrapped
+
+
+def database_trouble(error: DBAPIError) -> str:
+    """Return what the database's driver says, in one line without the statement, and what to look at."""
+    told = str(error.orig).strip().partition("\n")[0].rstrip(".")
+    return (
+        f"The database cannot be read: {told}. Was 'airflow db migrate' run, and is "
+        "[database] sql_alchemy_conn that of the scheduler?"
+    )
 
 
 def audited(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:

@@ -11,6 +11,7 @@ from airflow.utils.cli import suppress_logs_and_warning
 from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
 from airflow_kubernetes_callbacks.errors import SettingsError
+from airflow_kubernetes_callbacks.rules import load_rules
 from airflow_kubernetes_callbacks.settings import OPTIONS, SECTION, load_settings
 
 if TYPE_CHECKING:
@@ -41,10 +42,10 @@ def settings_rows(section: Mapping[str, Any]) -> list[dict[str, str | None]]:
 @suppress_logs_and_warning
 @providers_configuration_loaded
 def show_settings(args: Namespace) -> None:
-    """Print the options; end with status 1 and the reason when a value cannot be used."""
+    """Print the options; end with status 1 and the reason when a value or a rule cannot be used."""
     section = conf.as_dict(display_source=True, display_sensitive=True).get(SECTION, {})
     AirflowConsole().print_as(data=settings_rows(section), output=args.output)
     try:
-        load_settings(conf)
+        load_rules(load_settings(conf))
     except SettingsError as error:
         sys.exit(str(error))
