@@ -16,6 +16,7 @@ from uuid import UUID, uuid4
 import pytest
 import yaml
 
+from airflow_kubernetes_callbacks.cli.definition import COMMANDS
 from airflow_kubernetes_callbacks.identity import pod_name
 from tests.fakes.scheduler import (
     data_of,
@@ -153,6 +154,19 @@ def missed(session, new_callback):
     return make
 
 
+# help -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_help_shows_every_word(airflow, monkeypatch, command):
+    monkeypatch.setenv("COLUMNS", "200")
+    shown = "".join(airflow(command.name, "--help").out.split())
+    in_group = "".join(airflow("--help").out.split())
+    assert "".join(command.help.split()) in in_group
+    for text in (command.description, *(str(argument.kwargs["help"]) for argument in command.args)):
+        assert "".join(text.split()) in shown
+
+
 # list -------------------------------------------------------------------------------------------------
 
 
@@ -283,10 +297,28 @@ def test_list_begins_anew_when_its_pages_expire(airflow, api_server, missed, mon
     assert done.status == 0
 
 
-def test_age_that_cannot_be_read_is_wrong_usage(airflow):
-    done = airflow("list", "--older-than", "soon")
+@pytest.mark.parametrize("option", ["--older-than", "--newer-than"])
+def test_age_that_cannot_be_read_is_wrong_usage_whatever_else_is_wrong(airflow, kube_environment, option):
+    kube_environment(CORE__EXECUTOR="no.such.Executor")
+    done = airflow("list", option, "soon")
     assert done.status == 2
     assert "'soon' is not an age" in done.err
+    assert "no.such.Executor" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("queued", "Whether a callback is stuck is not known."), ("success", "No callback is stuck.")],
+)
+def test_stuck_callbacks_are_not_denied_without_the_cluster(
+    airflow, api_server, missed, new_scheduler, state, words
+):
+    new_scheduler(start=False)
+    missed(state=state, ago=4000)
+    api_server.fail("GET", times=None, status=503)
+    done = airflow("list", "--stuck")
+    assert done.status == 3
+    assert done.err.splitlines()[-1] == words
 
 
 def test_deployment_without_this_executor_is_told_what_to_write(airflow, kube_environment):
@@ -395,7 +427,6 @@ def test_callback_is_found_by(airflow, new_callback, how):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        pytest.param("xyz", "'xyz' is no callback", id="no-id"),
         pytest.param(str(uuid4()), "There is no executor callback", id="unknown"),
         pytest.param("0123456789ab", "There is no executor callback", id="unknown-prefix"),
     ],
@@ -404,6 +435,14 @@ def test_unknown_callback_is_said(airflow, given, message):
     done = airflow("show", given)
     assert done.status == 1
     assert message in done.err
+
+
+@pytest.mark.parametrize("command", ["show", "logs", "pod", "cancel", "retry"])
+@pytest.mark.parametrize("given", ["xyz", "01"])
+def test_text_that_can_be_no_id_is_wrong_usage(airflow, command, given):
+    done = airflow(command, given)
+    assert done.status == 2
+    assert f"{given!r} is no callback" in done.err
 
 
 def test_prefix_of_several_callbacks_names_them(airflow, new_callback):
@@ -429,6 +468,52 @@ def test_show_of_a_callback_whose_pod_is_gone_reads_what_events_are_left(airflow
     done = airflow("show", callback_id, "-o", "json")
     [running] = [step for step in done.json["timeline"] if step["what"] == "running"]
     assert pod_name(callback_id, 1) in running["detail"]
+
+
+def make_event(api_server, pod, reason, message="", **more):
+    return api_server.store.create(
+        "events",
+        "airflow",
+        {
+            "metadata": {"name": f"{pod}.{reason}"},
+            "involvedObject": {"kind": "Pod", "name": pod},
+            "reason": reason,
+            "message": message,
+            **more,
+        },
+    )
+
+
+def test_show_tells_of_earlier_attempts_whose_pods_are_gone(airflow, api_server, missed):
+    callback_id = missed(state="running", kubernetes_pod={"attempt": 2})
+    at = datetime.now(UTC)
+    first, second = pod_name(callback_id, 1), pod_name(callback_id, 2)
+    make_event(
+        api_server,
+        first,
+        "Scheduled",
+        f"assigned airflow/{first}",
+        eventTime=at.strftime("%Y-%m-%dT%H:%M:%S.53Z"),
+    )
+    make_event(
+        api_server,
+        first,
+        "Started",
+        "Started container base",
+        firstTimestamp=at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+    )
+    make_event(api_server, second, "Started", "Started container base")
+    api_server.node.start(make_pod(api_server, callback_id, 2))
+    done = airflow("show", callback_id, "-o", "json")
+    told = [
+        (step["what"], first in step["detail"])
+        for step in done.json["timeline"]
+        if step["what"] in ("scheduled", "running", "pod created")
+    ]
+    assert told == [
+        ("scheduled", True), ("running", True),
+        ("pod created", False), ("scheduled", False), ("running", False),
+    ]  # fmt: skip
 
 
 # logs -------------------------------------------------------------------------------------------------
@@ -461,7 +546,7 @@ def test_logs_of_a_pod_that_is_gone_come_from_the_log_folder(airflow, missed, tm
     done = airflow("logs", callback_id, "--tail", "2")
     assert done.status == 0
     assert done.out == "two\nthree\n"
-    assert str(kept) in done.err
+    assert done.err == f"The pod is gone; this is from {kept}.\n"
 
 
 def test_logs_come_from_remote_storage_where_there_is_one(airflow, missed, monkeypatch):
@@ -482,6 +567,70 @@ def test_no_log_at_all_is_said(airflow, api_server, missed):
     assert done.status == 1
     assert "has not started" in done.err
     assert "no such image" in done.err
+
+
+@pytest.fixture
+def retried(api_server, missed, tmp_path):
+    """A callback whose first run failed; the second one's pod is there. Returns its id and the log folder."""
+    callback_id = missed(state="running", run_id="run1", kubernetes_pod={"attempt": 2})
+    folder = tmp_path / "logs/executor_callbacks/reports/run1"
+    folder.mkdir(parents=True)
+    (folder / f"{callback_id}.before-attempt-2").write_text("from the first run\n")
+    pod = api_server.node.start(make_pod(api_server, callback_id, 2))
+    api_server.logs[pod["metadata"]["name"]] = b"from the second run\n"
+    return callback_id, folder
+
+
+@pytest.mark.parametrize(
+    ("attempt", "status", "out", "told"),
+    [
+        pytest.param("", 0, "from the second run\n", "This is attempt 2.", id="no-attempt"),
+        pytest.param("-2", 0, "from the second run\n", "This is attempt 2.", id="last"),
+        pytest.param(
+            "-1", 0, "from the first run\n", "The pod of attempt 1 is gone; this is from", id="earlier"
+        ),
+        pytest.param("-7", 1, "", "has had no attempt 7; its last is 2.", id="never-launched"),
+        pytest.param("-0", 1, "", "has had no attempt 0", id="nought"),
+    ],
+)
+def test_log_is_that_of_the_attempt_in_the_pods_name(airflow, retried, attempt, status, out, told):
+    callback_id, _ = retried
+    done = airflow("logs", f"callback-{callback_id}{attempt}" if attempt else callback_id)
+    assert (done.status, done.out) == (status, out)
+    assert told in done.err
+
+
+def test_log_of_an_earlier_attempt_that_was_not_kept_is_no_other_ones(airflow, retried):
+    callback_id, folder = retried
+    (folder / f"{callback_id}.before-attempt-2").rename(folder / callback_id)
+    done = airflow("logs", pod_name(callback_id, 1), "--follow")
+    assert (done.status, done.out) == (1, "")
+    assert "There is no log of attempt 1" in done.err
+
+
+def test_pod_is_that_of_the_attempt_in_its_name(airflow, retried):
+    callback_id, _ = retried
+    assert airflow("pod", pod_name(callback_id, 2)).status == 0
+    done = airflow("pod", pod_name(callback_id, 1))
+    assert (done.status, done.out) == (1, "")
+    assert "has no pod of attempt 1" in done.err
+
+
+@pytest.mark.parametrize("command", ["logs", "pod"])
+def test_without_the_cluster_there_is_no_answer(airflow, api_server, missed, command):
+    api_server.fail("GET", times=None, status=503, message="etcd is on holiday")
+    done = airflow(command, missed(state="running"))
+    assert (done.status, done.out) == (3, "")
+    assert "etcd is on holiday" in done.err
+
+
+def test_kept_log_without_the_cluster_may_not_be_the_last_one(airflow, api_server, retried):
+    callback_id, folder = retried
+    (folder / callback_id).write_text("what was kept\n")
+    api_server.fail("GET", times=None, status=503, message="etcd is on holiday")
+    done = airflow("logs", callback_id)
+    assert (done.status, done.out) == (3, "what was kept\n")
+    assert "etcd is on holiday; this is from" in done.err
 
 
 # pod --------------------------------------------------------------------------------------------------
@@ -618,6 +767,7 @@ def test_cancel_says_what_it_would_do(airflow, api_server, missed):
     assert done.json[0]["what"] == (
         f"would fail it; end pod airflow/{pod_name(callback_id, 1)} with its grace period"
     )
+    assert (done.status, done.json[0]["done"]) == (0, None)
     assert state_of(callback_id) == "running"
     assert api_server.count("DELETE") == 0
 
@@ -637,6 +787,13 @@ def test_what_cannot_be_cancelled_is_said_and_the_others_are(airflow, missed, st
     assert [row["done"] for row in done.json] == [False, True]
     assert done.json[0]["what"].startswith(why)
     assert state_of(refused) == state
+
+
+@pytest.mark.parametrize("command", ["cancel", "retry"])
+def test_dry_run_ends_with_1_if_something_could_not_be_done(airflow, missed, command):
+    scheduled = missed(state="scheduled")
+    done = airflow(command, scheduled, "--dry-run", "-o", "json")
+    assert (done.status, done.json[0]["done"]) == (1, False)
 
 
 def test_nothing_is_cancelled_if_one_of_the_ids_is_unknown(airflow, missed):
@@ -729,6 +886,7 @@ def test_retry_says_what_it_would_do(airflow, api_server, missed):
     api_server.node.finish(api_server.node.start(make_pod(api_server, callback_id, 3)), 1)
     done = airflow("retry", callback_id, "--dry-run", "-o", "json")
     assert done.status == 0
+    assert done.json[0]["done"] is None
     assert done.json[0]["what"].startswith(
         f"would delete pod airflow/{pod_name(callback_id, 3)}; hand it out again, as attempt 4 (careful: "
     )
@@ -1053,6 +1211,14 @@ def test_gc_with_nothing_to_do(airflow, api_server):
     done = airflow("gc")
     assert done.status == 0
     assert "Nothing is left over" in done.err
+
+
+def test_gc_does_not_deny_leftovers_without_the_cluster(airflow, api_server):
+    api_server.fail("LIST", times=None, status=503)
+    done = airflow("gc")
+    assert done.status == 3
+    assert "What is left over is not known." in done.err
+    assert "Nothing is left over" not in done.err
 
 
 # check ------------------------------------------------------------------------------------------------

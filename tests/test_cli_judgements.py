@@ -24,7 +24,7 @@ from airflow_kubernetes_callbacks.cli.model import (
     shown_pod,
 )
 from airflow_kubernetes_callbacks.cli.overview import Surroundings, as_cells, overview, short_path, why_stuck
-from airflow_kubernetes_callbacks.cli.rows import UnknownCallbackError, id_range
+from airflow_kubernetes_callbacks.cli.rows import UnknownCallbackError, attempt_named, id_range
 from airflow_kubernetes_callbacks.cli.story import timeline
 from airflow_kubernetes_callbacks.payload import ArgumentPayload
 from tests import pods as k8s
@@ -334,6 +334,34 @@ def test_deadline_ahead_is_not_missed():
     assert [step.what for step in steps] == ["created", "deadline"]
 
 
+def vanished_event(attempt, reason, at):
+    name = f"callback-{k8s.CALLBACK_ID}-{attempt}"
+    return {"involvedObject": {"name": name}, "reason": reason, "eventTime": at, "message": "so"}
+
+
+def test_pod_that_is_gone_was_scheduled_before_it_ran_though_kubernetes_cuts_its_times():
+    events = [
+        vanished_event(10, "Started", "2026-06-01T10:09:30Z"),
+        vanished_event(9, "Started", "2026-06-01T10:09:12Z"),
+        vanished_event(9, "Created", "2026-06-01T10:09:12Z"),
+        vanished_event(9, "Scheduled", "2026-06-01T10:09:12.530000Z"),
+    ]
+    steps = timeline(record(), (), events)
+    assert [(step.what, (step.when or "")[14:]) for step in steps][-3:] == [
+        ("scheduled", "09:12.530+00:00"),
+        ("running", "09:12.000+00:00"),
+        ("running", "09:30.000+00:00"),
+    ]
+
+
+@pytest.mark.parametrize(("name", "detail"), [(None, ""), ("nightly", "nightly")])
+def test_missed_deadline_is_told_by_its_name(name, detail):
+    [missed] = [
+        step for step in timeline(record(deadline_name=name), (), ()) if step.what == "deadline missed"
+    ]
+    assert missed.detail == detail
+
+
 def test_token_and_escapes_do_not_get_into_the_story():
     event = {"reason": "Failed", "message": f"\x1b[31m{TOKEN}", "firstTimestamp": "2026-06-01T10:00:00Z"}
     steps = timeline(record(), (RUNNING_POD,), (event,))
@@ -421,6 +449,21 @@ def test_any_line_can_be_shown(line):
 )
 def test_ids_that_a_text_may_mean(text, first, last):
     assert tuple(str(end) for end in id_range(text)) == (first, last)
+
+
+@pytest.mark.parametrize(
+    ("text", "attempt"),
+    [
+        (f"callback-{k8s.CALLBACK_ID}-12", 12),
+        (f"airflow/callback-{k8s.CALLBACK_ID}-1", 1),
+        (k8s.CALLBACK_ID, None),
+        (f"callback-{k8s.CALLBACK_ID}", None),
+        ("0199aaaa", None),
+        ("callback-x-1", None),
+    ],
+)
+def test_attempt_that_a_pods_name_means(text, attempt):
+    assert attempt_named(text) == attempt
 
 
 @pytest.mark.parametrize("text", ["", "abc", "callback-x", "0199 aaaa", "g" * 32, "0" * 33])

@@ -14,8 +14,10 @@ from airflow_kubernetes_callbacks.api_errors import classify
 from airflow_kubernetes_callbacks.cli.changes import cancel_row
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.interventions import Refusal, cancellation
-from airflow_kubernetes_callbacks.cli.output import CommandError, Status, audited, command, fail, print_rows
+from airflow_kubernetes_callbacks.cli.output import Status, audited, command, fail, print_rows
+from airflow_kubernetes_callbacks.cli.overview import short_path
 from airflow_kubernetes_callbacks.cli.rows import UnknownCallbackError
+from airflow_kubernetes_callbacks.cli.show_command import not_found
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -36,17 +38,18 @@ def cancel_callbacks(args: Namespace) -> Status:
     by = getuser()
     rows, all_done = [], True
     for record in records:
+        done: bool | None
         pods = found.pods.get(record.id, ())
         decision = cancellation(record, pods, pods_known=found.complete, by=by, reason=args.reason)
         if isinstance(decision, Refusal):
             done, text = False, decision.why
         elif args.dry_run:
-            done, text = True, f"would {decision.text}"
+            done, text = None, f"would {decision.text}"
         else:
             done, text = _cancel(deployment, record, decision, by)
         rows.append(outcome_row(record, done, text))
-        all_done = all_done and done
-    print_rows(rows, args.output)
+        all_done = all_done and done is not False
+    print_outcome(rows, args.output)
     return Status.OK if all_done else Status.FAILED
 
 
@@ -58,11 +61,16 @@ def find_all(deployment: Deployment, texts: list[str]) -> list[CallbackRecord]:
     try:
         return list({record.id: record for record in deployment.rows.find(texts)}.values())
     except UnknownCallbackError as error:
-        raise CommandError(str(error)) from error
+        raise not_found(error) from error
 
 
-def outcome_row(record: CallbackRecord, done: bool, text: str) -> dict[str, Any]:
+def outcome_row(record: CallbackRecord, done: bool | None, text: str) -> dict[str, Any]:
+    """Return the line about one callback; *done* is None where a dry run found nothing in the way."""
     return {"callback": record.id, "path": record.path, "was": record.state, "done": done, "what": text}
+
+
+def print_outcome(rows: list[dict[str, Any]], output: str) -> None:
+    print_rows(rows, output, cells=[{**row, "path": short_path(row["path"])} for row in rows])
 
 
 def _cancel(

@@ -197,9 +197,10 @@ COMMANDS = (
     ),
     ActionCommand(
         name="settings",
-        help="Show the options of [kubernetes_callbacks] as they are in force",
+        # No square brackets: rich, which prints the help, takes them for markup.
+        help="Show the options of the section kubernetes_callbacks as they are in force",
         description=(
-            "Shows every option of [kubernetes_callbacks] with the value in force here, where that value "
+            "Shows every option of the section kubernetes_callbacks with the value in force here, where that value "
             "comes from, and the default. Ends with status 1 if the executor would refuse a value. Run it "
             "where the scheduler runs: another machine may have another configuration."
         ),

@@ -59,7 +59,8 @@ def collect_garbage(args: Namespace) -> Status:
             key = (item.kind, item.namespace, item.name)
             if key not in rows:
                 rows[key] = _row(item, _remove(own, item, args.dry_run, skip_foreign))
-    print_rows(list(rows.values()), args.output, nothing="Nothing is left over.")
+    nothing = "Nothing is left over." if complete else "What is left over is not known."
+    print_rows(list(rows.values()), args.output, nothing=nothing)
     if not complete:
         return Status.INCOMPLETE
     return Status.FAILED if any(row["done"] is False for row in rows.values()) else Status.OK

@@ -15,6 +15,7 @@ from airflow_kubernetes_callbacks.cli.model import (
     SUCCESS,
     CallbackRecord,
     PodFacts,
+    last_attempt,
 )
 from airflow_kubernetes_callbacks.connection_test import Progress
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds
@@ -125,8 +126,7 @@ def retry(
     """Return what running this callback again means."""
     if refusal := _no_retry(record, pods, pods_known=pods_known, force=force):
         return refusal
-    used = [pod.view.attempt for pod in pods]
-    return Retry(max([record.recorded_attempt or 1, *used]) + 1, tuple(pods), _may_have_run(record, pods))
+    return Retry(last_attempt(record, pods) + 1, tuple(pods), _may_have_run(record, pods))
 
 
 def _no_retry(

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.cli.model import CallbackRecord, PodFacts
 
 
-def kept_log_file(record: CallbackRecord) -> Path | None:
-    """Return the callback's log in the log folder here, if it is there; a folder that cannot be read is said."""
+def kept_log_file(record: CallbackRecord, *, before_attempt: int | None = None) -> Path | None:
+    """Return the callback's log in the log folder here, if it is there; a folder that cannot be read is said.
+
+    :param before_attempt: the log that was set aside when a person had this attempt launched, not the last one's.
+    """
     path = _path(record.dag_id, record.run_id, record.id)
+    if path is not None and before_attempt is not None:
+        path = _set_aside(path, before_attempt)
     try:
         return path if path is not None and path.is_file() else None
     except OSError as error:
@@ -57,9 +62,13 @@ def set_log_aside(record: CallbackRecord, attempt: int) -> None:
     path = kept_log_file(record)
     try:
         if path is not None:
-            path.rename(path.with_name(f"{path.name}.before-attempt-{attempt}"))
+            path.rename(_set_aside(path, attempt))
     except OSError as error:
         say(f"The log of the earlier run stays in the way of the next one's, at {path}: {error.strerror}.")
+
+
+def _set_aside(path: Path, attempt: int) -> Path:
+    return path.with_name(f"{path.name}.before-attempt-{attempt}")
 
 
 def _path(dag_id: str | None, run_id: str | None, callback_id: str) -> Path | None:

@@ -24,8 +24,8 @@ _DEFAULT_STATES = (*ACTIVE_STATES, *TERMINAL_STATES)
 @command
 def list_callbacks(args: Namespace) -> Status:
     """Print one line per callback."""
-    deployment = Deployment()
     wanted = _filter(args)
+    deployment = Deployment()
     records = list(islice(deployment.rows.select(wanted), args.limit + 1))
     more = len(records) > args.limit
     records = records[: args.limit]
@@ -44,12 +44,22 @@ def list_callbacks(args: Namespace) -> Status:
         [as_row(line) for line in lines],
         args.output,
         cells=[as_cells(line) for line in lines],
-        nothing="No callback is stuck." if args.stuck else "There are no such callbacks.",
+        nothing=_nothing(args, known=found.complete or not any(record.active for record in records)),
         marked=lambda index: _style(lines[index]),
     )
     if more:
         say(f"There are more than {args.limit}; see --limit, or narrow the search.")
     return Status.OK if found.complete else Status.INCOMPLETE
+
+
+def _nothing(args: Namespace, *, known: bool) -> str:
+    """Return what an empty list means.
+
+    :param known: the pods are, as far as they matter here.
+    """
+    if not args.stuck:
+        return "There are no such callbacks."
+    return "No callback is stuck." if known else "Whether a callback is stuck is not known."
 
 
 def _filter(args: Namespace) -> Filter:

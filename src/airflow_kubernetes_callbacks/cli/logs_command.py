@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from airflow_kubernetes_callbacks.api_errors import classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.kept_logs import kept_log_file
 from airflow_kubernetes_callbacks.cli.log_lines import plain, readable
-from airflow_kubernetes_callbacks.cli.model import current_pod
+from airflow_kubernetes_callbacks.cli.model import current_pod, last_attempt
 from airflow_kubernetes_callbacks.cli.output import CommandError, Status, command, fail, say, write
+from airflow_kubernetes_callbacks.cli.rows import attempt_named
 from airflow_kubernetes_callbacks.cli.show_command import find_one
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 
@@ -24,33 +25,72 @@ if TYPE_CHECKING:
 _POLL = 2.0
 
 
+class _Look(NamedTuple):
+    """What was found of the pod."""
+
+    #: The pod whose container has begun.
+    pod: PodFacts | None
+    #: Why there is none; None where it is simply gone.
+    why: str | None
+    #: The Kubernetes API has told all.
+    complete: bool
+    #: The number of the last launch.
+    last: int
+
+
 @command
 def print_logs(args: Namespace) -> Status:
     """Print the log; with ``--follow``, wait for it and go on until it ends."""
     deployment = Deployment()
     record = find_one(deployment, args.callback_id)
+    named = attempt_named(args.callback_id)
     shown = plain if args.raw else readable
-    pod, trouble = _pod_to_read(deployment, record, follow=args.follow)
-    if pod is not None:
+    look = _pod_to_read(deployment, record, named, follow=args.follow)
+    if look.pod is not None:
+        if named or look.last > 1:
+            say(f"This is attempt {look.pod.view.attempt}.")
         cluster = deployment.executor_of(record).cluster
         try:
             _write(
-                cluster.log_lines(pod.view, container=args.container, tail=args.tail, follow=args.follow),
+                cluster.log_lines(
+                    look.pod.view, container=args.container, tail=args.tail, follow=args.follow
+                ),
                 shown,
             )
             return Status.OK
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - what is kept elsewhere may still be there
-            trouble = f"The log of pod {pod.where} cannot be read: {classify(error).message}"
-    if (kept := _kept_log(record)) is not None:
+            failure = classify(error)
+            look = look._replace(
+                why=f"The log of pod {look.pod.where} cannot be read: {failure.message}",
+                complete=failure.answer is not ApiAnswer.TRANSIENT,
+            )
+    older = named if named is not None and named < look.last else None
+    status = Status.OK if look.complete else Status.INCOMPLETE
+    if (kept := _kept_log(record, older)) is not None:
         source, lines = kept
-        say(f"The pod's log is not to be had; this is from {source}.")
+        of_attempt = f" of attempt {named or look.last}" if named or look.last > 1 else ""
+        say(f"{look.why or f'The pod{of_attempt} is gone'}; this is from {source}.")
         _write(lines[-args.tail :] if args.tail else lines, shown)
-        return Status.OK
-    raise CommandError(
+        return status
+    raise CommandError(_no_log(record, older, look.why), status or Status.FAILED)
+
+
+def _no_log(record: CallbackRecord, older: int | None, why: str | None) -> str:
+    """Return that there is no log, and where it was looked for.
+
+    :param older: the attempt that is meant, if it is not the last one.
+    """
+    why = why or "it has no pod"
+    if older:
+        return (
+            f"There is no log of attempt {older} of callback {record.id}: {why}, and none was kept in the log folder. "
+            "Without the attempt's number, the last one's is printed."
+        )
+    return (
         f"There is no log of callback {record.id} ({record.state}): "
-        f"{trouble or 'it has no pod'}, and none was kept in the log folder or in remote storage."
+        f"{why}, and none was kept in the log folder or in remote storage."
     )
 
 
@@ -59,39 +99,46 @@ def _write(lines: Iterable[str], shown: Any) -> None:
         write(shown(line))
 
 
-def _pod_to_read(
-    deployment: Deployment, record: CallbackRecord, *, follow: bool
-) -> tuple[PodFacts | None, str | None]:
-    """Return the pod whose container has begun, or why there is none; with *follow*, wait for one."""
+def _pod_to_read(deployment: Deployment, record: CallbackRecord, named: int | None, *, follow: bool) -> _Look:
+    """Look for the pod whose container has begun; with *follow*, wait for one.
+
+    :param named: the attempt that is meant, if one is.
+    :raises CommandError: there was no such attempt.
+    """
     told: str | None = None
     while True:
         found = deployment.pods([record.id])
-        pod = current_pod(found.pods.get(record.id, ()))
-        if pod is not None and pod.view.outcome not in (
-            CallbackOutcome.PENDING,
-            CallbackOutcome.NEVER_STARTED,
-        ):
-            return pod, None
-        trouble = "; ".join(found.trouble) or None
+        pods = found.pods.get(record.id, ())
+        last = last_attempt(record, pods)
+        if named is not None and not 0 < named <= last:
+            raise CommandError(f"Callback {record.id} has had no attempt {named}; its last is {last}.")
+        pod = current_pod(tuple(pod for pod in pods if named in (None, pod.view.attempt)))
+        why = "; ".join(found.trouble) or None
+        look = _Look(None, why, found.complete, last)
         if pod is not None:
-            trouble = f"pod {pod.where} has not started: {pod.view.reason or pod.phase}"
-        if not follow:
-            return None, trouble
+            if pod.view.outcome not in (CallbackOutcome.PENDING, CallbackOutcome.NEVER_STARTED):
+                return _Look(pod, None, complete=True, last=last)
+            look = look._replace(why=f"pod {pod.where} has not started: {pod.view.reason or pod.phase}")
+        if not follow or (named is not None and named < last):
+            return look
         record = deployment.rows.find([record.id])[0]
         if not record.active:
-            return None, trouble
-        if (news := trouble or f"The callback is {record.state} and has no pod yet.") != told:
+            return look
+        if (news := look.why or f"The callback is {record.state} and has no pod yet.") != told:
             told = news
             fail(f"Waiting: {news}")
         time.sleep(_POLL)
 
 
-def _kept_log(record: CallbackRecord) -> tuple[str, list[str]] | None:
+def _kept_log(record: CallbackRecord, older: int | None) -> tuple[str, list[str]] | None:
+    """Return the log that was kept, and where; of the last run, or of an *older* attempt, before a retry."""
     if record.dag_id is None or record.run_id is None:
         return None
-    path = kept_log_file(record)
+    path = kept_log_file(record, before_attempt=older + 1 if older else None)
     if path is not None:
         return str(path), path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if older:
+        return None
     relative = f"executor_callbacks/{record.dag_id}/{record.run_id}/{record.id}"
     lines = _remote_lines(relative)
     return (f"remote storage, {relative}", lines) if lines else None

@@ -149,6 +149,11 @@ def current_pod(pods: tuple[PodFacts, ...]) -> PodFacts | None:
     return max(pods, key=lambda pod: (pod.view.started_at is not None, pod.view.attempt), default=None)
 
 
+def last_attempt(record: CallbackRecord, pods: Iterable[PodFacts]) -> int:
+    """Return the number of the last launch, as far as the row and the pods that are there tell."""
+    return max([record.recorded_attempt or 1, *(pod.view.attempt for pod in pods)])
+
+
 def shown_pod(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a pod as it may be shown: no workload (it has the token and the kwargs), no managed fields."""
     shown = copy.deepcopy(dict(document))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.model import current_pod, shown_pod
 from airflow_kubernetes_callbacks.cli.output import CommandError, Status, command, print_document, say
+from airflow_kubernetes_callbacks.cli.rows import attempt_named
 from airflow_kubernetes_callbacks.cli.show_command import find_one
 from airflow_kubernetes_callbacks.payload import SecretPayload, size_in_bytes
 
@@ -34,9 +35,11 @@ def print_pod(args: Namespace) -> Status:
         print_document(shown_pod(document_of(plan)), args.output)
         return Status.OK
     found = deployment.pods([record.id])
-    pod = current_pod(found.pods.get(record.id, ()))
+    pods, named = found.pods.get(record.id, ()), attempt_named(args.callback_id)
+    pod = current_pod(tuple(pod for pod in pods if named in (None, pod.view.attempt)))
     if pod is None:
-        raise CommandError(_no_pod(record, found.trouble))
+        status = Status.FAILED if found.complete else Status.INCOMPLETE
+        raise CommandError(_no_pod(record, named, found.trouble), status)
     print_document(shown_pod(pod.document), args.output)
     return Status.OK
 
@@ -57,7 +60,10 @@ def document_of(plan: LaunchPlan) -> dict[str, Any]:
     return document
 
 
-def _no_pod(record: CallbackRecord, trouble: tuple[str, ...]) -> str:
+def _no_pod(record: CallbackRecord, named: int | None, trouble: tuple[str, ...]) -> str:
     if trouble:
         return "; ".join(trouble)
-    return f"Callback {record.id} ({record.state}) has no pod. See what it would be with --render."
+    of_attempt = f" of attempt {named}" if named else ""
+    return (
+        f"Callback {record.id} ({record.state}) has no pod{of_attempt}. See what it would be with --render."
+    )

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from airflow.utils.platform import getuser
 
 from airflow_kubernetes_callbacks.api_errors import classify
-from airflow_kubernetes_callbacks.cli.cancel_command import find_all, outcome_row
+from airflow_kubernetes_callbacks.cli.cancel_command import find_all, outcome_row, print_outcome
 from airflow_kubernetes_callbacks.cli.changes import retry_row
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.interventions import Refusal, retry
 from airflow_kubernetes_callbacks.cli.kept_logs import keep_log, set_log_aside
-from airflow_kubernetes_callbacks.cli.output import Status, audited, command, fail, print_rows, say
+from airflow_kubernetes_callbacks.cli.output import Status, audited, command, fail, say
+from airflow_kubernetes_callbacks.cli.overview import short_path
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -42,19 +43,20 @@ def retry_callbacks(args: Namespace) -> Status:
     agreed = args.dry_run or _agreed(records, decisions, yes=args.yes)
     rows, all_done = [], True
     for record in records:
+        done: bool | None
         decision = decisions[record.id]
         if isinstance(decision, Refusal):
             done, text = False, decision.why
         elif args.dry_run:
             warning = f" (careful: {decision.warning})" if decision.warning else ""
-            done, text = True, f"would {decision.text}{warning}"
+            done, text = None, f"would {decision.text}{warning}"
         elif decision.warning and not agreed:
             done, text = False, f"not agreed to: {decision.warning}"
         else:
             done, text = _retry(deployment, record, decision, wait=args.wait)
         rows.append(outcome_row(record, done, text))
-        all_done = all_done and done
-    print_rows(rows, args.output)
+        all_done = all_done and done is not False
+    print_outcome(rows, args.output)
     return Status.OK if all_done else Status.FAILED
 
 
@@ -65,7 +67,7 @@ def _agreed(records: list[CallbackRecord], decisions: dict[str, Retry | Refusal]
         decision = decisions[record.id]
         if not isinstance(decision, Refusal) and decision.warning:
             warned = True
-            say(f"Careful: {record.path} ({record.id}): {decision.warning}.")
+            say(f"Careful: {short_path(record.path)} ({record.id}): {decision.warning}.")
     return confirmed("Run again?", yes=yes) if warned else True
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _PAGE = 200
 _POD_NAME = re.compile(
-    r"(?:callback-)?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-\d+)?"
+    r"(?:callback-)?([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})(?:-(\d{1,9}))?"
 )
 _PREFIX = re.compile(r"[0-9a-f]{4,32}")
 _NIL = "0" * 32
@@ -32,6 +32,10 @@ _NIL = "0" * 32
 
 class UnknownCallbackError(Exception):
     """No callback, or more than one, is meant by what was given; the message says which."""
+
+
+class NoIdError(UnknownCallbackError):
+    """What was given can mean no callback, whatever this database holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +62,28 @@ class AuditEntry(NamedTuple):
 def id_range(text: str) -> tuple[UUID, UUID]:
     """Return the first and the last id that *text* may mean: an id, a pod's name, or how an id begins.
 
-    :raises UnknownCallbackError: it is none of these.
+    :raises NoIdError: it is none of these.
     """
-    cleaned = text.strip().lower().rpartition("/")[2]
+    cleaned = _cleaned(text)
     if match := _POD_NAME.fullmatch(cleaned):
         whole = UUID(match[1])
         return whole, whole
     digits = cleaned.replace("-", "")
     if not _PREFIX.fullmatch(digits):
-        raise UnknownCallbackError(
+        raise NoIdError(
             f"{text!r} is no callback: give its id, the beginning of it (4 characters or more), or its pod's name."
         )
     return UUID(digits + _NIL[len(digits) :]), UUID(digits + "f" * (32 - len(digits)))
+
+
+def attempt_named(text: str) -> int | None:
+    """Return the attempt that *text* names where it is the name of a pod."""
+    match = _POD_NAME.fullmatch(_cleaned(text))
+    return int(match[2]) if match and match[2] else None
+
+
+def _cleaned(text: str) -> str:
+    return text.strip().lower().rpartition("/")[2]
 
 
 class CallbackRows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_kubernetes_callbacks.api_errors import classify
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
 from airflow_kubernetes_callbacks.cli.durations import age_text
-from airflow_kubernetes_callbacks.cli.model import current_pod
+from airflow_kubernetes_callbacks.cli.model import current_pod, last_attempt
 from airflow_kubernetes_callbacks.cli.output import (
     CommandError,
     Status,
@@ -19,7 +19,7 @@ from airflow_kubernetes_callbacks.cli.output import (
     print_rows,
 )
 from airflow_kubernetes_callbacks.cli.overview import one_line, why_stuck
-from airflow_kubernetes_callbacks.cli.rows import UnknownCallbackError
+from airflow_kubernetes_callbacks.cli.rows import NoIdError, UnknownCallbackError
 from airflow_kubernetes_callbacks.cli.story import as_document, timeline
 from airflow_kubernetes_callbacks.errors import CallbackPodsError
 from airflow_kubernetes_callbacks.identity import pod_name
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.cli.model import CallbackRecord, PodFacts
     from airflow_kubernetes_callbacks.cli.story import Step
 
-#: Attempts whose events are asked for when no pod is there any more.
+#: So many attempts, the last ones, are asked about where their pods are gone.
 _ATTEMPTS_LOOKED_UP = 5
 
 
@@ -65,7 +65,12 @@ def find_one(deployment: Deployment, text: str) -> CallbackRecord:
     try:
         return deployment.rows.find([text])[0]
     except UnknownCallbackError as error:
-        raise CommandError(str(error)) from error
+        raise not_found(error) from error
+
+
+def not_found(error: UnknownCallbackError) -> CommandError:
+    """Return how a command ends for this reason."""
+    return CommandError(str(error), Status.USAGE if isinstance(error, NoIdError) else Status.FAILED)
 
 
 def _events(
@@ -73,12 +78,14 @@ def _events(
 ) -> tuple[list[dict[str, Any]], str | None]:
     try:
         own = deployment.executor_of(record)
-        if pods:
-            wanted = [(pod.view.namespace, pod.view.name) for pod in pods]
-        else:
-            last = record.recorded_attempt or 1
-            names = [pod_name(record.id, number) for number in range(1, last + 1)][-_ATTEMPTS_LOOKED_UP:]
-            wanted = [(namespace, name) for namespace in own.cluster.namespaces or () for name in names]
+        wanted = [(pod.view.namespace, pod.view.name) for pod in pods]
+        there = {name for _, name in wanted}
+        last = last_attempt(record, pods)
+        names = [pod_name(record.id, number) for number in range(1, last + 1)][-_ATTEMPTS_LOOKED_UP:]
+        namespaces = own.cluster.namespaces or {namespace for namespace, _ in wanted}
+        wanted += [
+            (namespace, name) for name in names if name not in there for namespace in sorted(namespaces)
+        ]
         return [event for namespace, name in wanted for event in own.cluster.events(namespace, name)], None
     except CallbackPodsError as error:
         return [], str(error)

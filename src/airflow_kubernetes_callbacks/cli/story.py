@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.cli.model import PENDING, QUEUED, SCHEDULED, CallbackRecord, PodFacts
+from airflow_kubernetes_callbacks.identity import attempt_in
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds
 from airflow_kubernetes_callbacks.redact import presentable
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 #: What the steps below already say.
 _TOLD_EVENTS = frozenset({"Scheduled", "Created", "Started"})
+#: The events that tell of a pod that is gone, in the order in which they come about.
+_VANISHED = ("Scheduled", "Started")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +45,22 @@ def timeline(
 ) -> list[Step]:
     """Return what happened, in order."""
     steps = list(_before_the_pod(record))
-    for pod in pods:
-        steps.extend(_of_pod(pod))
-    if not pods:
-        steps.extend(_of_vanished_pods(events))
+    names = {pod.view.name for pod in pods}
+    of_pods = [(pod.view.attempt, step) for pod in pods for step in _of_pod(pod)]
+    of_pods.extend(_of_vanished_pods(record.id, [event for event in events if _pod_of(event) not in names]))
+    steps.extend(step for _, step in sorted(of_pods, key=lambda item: item[0]))
     steps.extend(_of_end(record))
     told = [step for entry in audit if (step := _of_audit(entry)) is not None]
-    told.extend(_of_events(events, all_of_them=not pods))
+    told.extend(_of_events(events))
     return _in_order(steps, told)
 
 
 def _before_the_pod(record: CallbackRecord) -> Iterator[Step]:
     yield Step("created", "with its Dag run" if record.deadline_time else "", record.created_at.timestamp())
     if record.deadline_time is not None:
-        name = f" {record.deadline_name!r}" if record.deadline_name else ""
         missed = record.noticed_at is not None or record.state != SCHEDULED
         what = "deadline missed" if missed else "deadline"
-        yield Step(what, f"deadline{name}".strip(), record.deadline_time.timestamp())
+        yield Step(what, record.deadline_name or "", record.deadline_time.timestamp())
     if record.noticed_at is not None:
         yield Step("noticed", "the scheduler found the deadline missed", record.noticed_at.timestamp())
     if record.state not in (SCHEDULED, PENDING):
@@ -94,14 +96,25 @@ _END = {
 }
 
 
-def _of_vanished_pods(events: Sequence[Mapping[str, Any]]) -> Iterator[Step]:
-    """Yield what Kubernetes' events still say of pods that are gone."""
-    for event in sorted(events, key=lambda event: _event_time(event) or 0.0):
-        name = pod_status.text_of(pod_status.mapping(event, "involvedObject"), "name")
-        if event.get("reason") == "Scheduled":
-            yield Step("scheduled", _message(event), _event_time(event))
-        elif event.get("reason") == "Started":
-            yield Step("running", f"pod {name}: {_message(event)}", _event_time(event))
+def _of_vanished_pods(callback_id: str, events: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, Step]]:
+    """Yield what Kubernetes' events still say of pods that are gone, each with the attempt."""
+    told = [event for event in events if event.get("reason") in _VANISHED]
+
+    # By time alone a start, which is told in whole seconds, would come before the assignment to a node.
+    def order(event: Mapping[str, Any]) -> tuple[str, int, float]:
+        return _pod_of(event), _VANISHED.index(str(event["reason"])), _event_time(event) or 0.0
+
+    for event in sorted(told, key=order):
+        number = attempt_in(_pod_of(event), callback_id)
+        attempt = int(number) if number.isdecimal() else 0
+        if event["reason"] == "Scheduled":
+            yield attempt, Step("scheduled", _message(event), _event_time(event))
+        else:
+            yield attempt, Step("running", f"pod {_pod_of(event)}: {_message(event)}", _event_time(event))
+
+
+def _pod_of(event: Mapping[str, Any]) -> str:
+    return pod_status.text_of(pod_status.mapping(event, "involvedObject"), "name") or ""
 
 
 def _of_end(record: CallbackRecord) -> Iterator[Step]:
@@ -116,10 +129,10 @@ def _of_audit(entry: AuditEntry) -> Step | None:
     return Step(entry.event, presentable(f"{by}{entry.extra}"), entry.at.timestamp())
 
 
-def _of_events(events: Sequence[Mapping[str, Any]], *, all_of_them: bool) -> Iterator[Step]:
+def _of_events(events: Iterable[Mapping[str, Any]]) -> Iterator[Step]:
     for event in events:
         reason = pod_status.text_of(event, "reason") or "Event"
-        if reason in _TOLD_EVENTS and (all_of_them or reason != "Created"):
+        if reason in _TOLD_EVENTS:
             continue
         count = event.get("count")
         times = f" ({count} times)" if isinstance(count, int) and count > 1 else ""
