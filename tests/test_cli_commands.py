@@ -516,6 +516,25 @@ def test_show_tells_of_earlier_attempts_whose_pods_are_gone(airflow, api_server,
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["show"], ["cancel", "--dry-run"], ["retry", "--force"], ["list"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_path_that_airflow_makes_up_is_shown_short_to_people_and_whole_to_programs(
+    airflow, session, missed, monkeypatch, arguments
+):
+    monkeypatch.setenv("COLUMNS", "300")
+    prefix = f"unusual_prefix_{'0a1b' * 10}_"
+    callback_id = missed(state="success", path=f"{prefix}late_report.notify")
+    command, *options = arguments
+    ids = [] if command == "list" else [callback_id]
+    people = airflow(command, *ids, *options)
+    assert "late_report.notify" in people.out
+    assert prefix not in people.out + people.err
+    assert prefix in airflow(command, *ids, *options, "-o", "json").out
+
+
 # logs -------------------------------------------------------------------------------------------------
 
 
@@ -1316,6 +1335,62 @@ def test_check_finds_a_database_without_tables(airflow, healthy, no_tables):
     assert findings(done)["database"]["result"] == "failed"
     assert "airflow db migrate" in findings(done)["database"]["what"]
     assert findings(done)["Kubernetes API"]["result"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("option", "named"),
+    [
+        ("KUBERNETES_EXECUTOR__POD_TEMPLATE_FILE", "in [kubernetes_executor] pod_template_file."),
+        (
+            "KUBERNETES_CALLBACKS__POD_TEMPLATE_FILE",
+            "in [kubernetes_callbacks] pod_template_file, or in the rule.",
+        ),
+    ],
+    ids=["stock", "own"],
+)
+@pytest.mark.parametrize("text", [None, "kind: Deployment"], ids=["absent", "no-pod"])
+def test_check_names_the_option_of_a_template_that_cannot_be_used(
+    airflow, healthy, kube_environment, tmp_path, option, named, text
+):
+    path = tmp_path / "wrong.yaml"
+    if text:
+        path.write_text(text)
+    kube_environment(**{option: str(path)})
+    done = airflow("check", "-o", "json")
+    assert done.status == 1
+    assert findings(done)[f"pod template {path}"]["what"].endswith(named)
+    assert named in findings(done)["pod for callbacks"]["what"]
+
+
+def test_check_names_the_kubeconfig_that_is_not_there_and_what_it_did_not_look_at(airflow, kube_environment):
+    kube_environment(KUBERNETES_EXECUTOR__CONFIG_FILE="/no/such/kubeconfig")
+    done = airflow("check", "-o", "json")
+    assert done.status == 1
+    api = findings(done)["Kubernetes API"]
+    assert "[kubernetes_executor] config_file = /no/such/kubeconfig" in api["what"]
+    assert {name for name, row in findings(done).items() if row["result"] == "skipped"} >= {
+        "clock", "namespaces", "access", "pod", "image", "admission",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"CONFIG_FILE": "/no/such/kubeconfig"}, "[kubernetes_executor] config_file = /no/such/kubeconfig"),
+        ({"CONFIG_FILE": ""}, "no-kubeconfig, because [kubernetes_executor] config_file is not set"),
+        (
+            {"IN_CLUSTER": "True"},
+            "[kubernetes_executor] in_cluster = True is for processes that run in a pod",
+        ),
+    ],
+    ids=["config-file", "default", "in-cluster"],
+)
+def test_missing_client_configuration_is_named(airflow, kube_environment, missed, options, words):
+    kube_environment(**{f"KUBERNETES_EXECUTOR__{name}": value for name, value in options.items()})
+    missed()
+    done = airflow("list")
+    assert done.status == 3
+    assert words in done.err
 
 
 def test_check_finds_the_second_executor_that_is_the_stock_one(airflow, healthy, kube_environment):

@@ -213,6 +213,8 @@ def test_line_of_a_stuck_callback_says_why():
         ("alerts.slack.notify", "alerts.slack.notify"),
         ("unusual_prefix_0a1b2c_late_report.notify", "late_report.notify"),
         ("unusual_prefix_0a1b2c_my_dag_file.Class.method", "my_dag_file.Class.method"),
+        ("by me: unusual_prefix_0a1b2c_x.notify", "by me: x.notify"),
+        ("unusual_prefix_of_mine.notify", "unusual_prefix_of_mine.notify"),
         ("", ""),
     ],
 )

@@ -22,7 +22,7 @@ from airflow_kubernetes_callbacks.mutation_hook import apply_mutation_hook
 from airflow_kubernetes_callbacks.payload import Payload, plan_payload
 from airflow_kubernetes_callbacks.pod_identity import pod_identity
 from airflow_kubernetes_callbacks.pod_spec import PodRequest, PodShapes, construct_callback_pod, pod_namespace
-from airflow_kubernetes_callbacks.pod_template import load_template
+from airflow_kubernetes_callbacks.pod_template import STOCK_OPTION, load_template
 from airflow_kubernetes_callbacks.reason import could_not_start
 from airflow_kubernetes_callbacks.rules import PodRules, Subject
 
@@ -196,14 +196,15 @@ class LaunchPlanner:
 
     def _placed(self, settings: PodSettings) -> tuple[k8s.V1Pod, str]:
         """Return the template, and the namespace where the pod goes."""
-        template = load_template(self._template_path(settings))
+        template = self._template(settings)
         return template, pod_namespace(settings, template, self.namespace, self.watched_namespaces)
 
-    def _template_path(self, settings: PodSettings) -> str:
-        path = settings.pod_template_file or self.stock_template
-        if not path:
-            raise LaunchError("no pod template: set [kubernetes_executor] pod_template_file.")
-        return path
+    def _template(self, settings: PodSettings) -> k8s.V1Pod:
+        if settings.pod_template_file:
+            return load_template(settings.pod_template_file)
+        if not self.stock_template:
+            raise LaunchError(f"no pod template: set {STOCK_OPTION}.")
+        return load_template(self.stock_template, named_in=STOCK_OPTION)
 
     def _payload(self, workload: Any, data: dict[str, Any], namespace: str) -> Payload:
         callback_id = workload.callback.id

@@ -23,23 +23,29 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_REMEDY = "Correct the file, or set [kubernetes_callbacks] pod_template_file to another one."
+#: Where a template's file may be named: by this package's option or one of its rules, or by the stock one.
+OWN_OPTION = "[kubernetes_callbacks] pod_template_file, or in the rule"
+STOCK_OPTION = "[kubernetes_executor] pod_template_file"
 
 
-def load_template(path: str) -> k8s.V1Pod:
+def load_template(path: str, *, named_in: str = OWN_OPTION) -> k8s.V1Pod:
     """Return the pod in the file at *path*; the file is parsed again only when it has changed.
 
     What is returned is shared by all who ask, so not to be changed.
 
-    :raises LaunchError: if there is no file, or no pod in it; names the file and what is wrong.
+    :param named_in: the option that *path* comes from, for the person who has to correct it.
+    :raises LaunchError: if there is no file, or no pod in it; names the file, what is wrong, and the option.
     """
+    remedy = f"Correct the file, or name another one in {named_in}."
     try:
         stamp = Path(path).stat()
         return _parsed(path, stamp.st_mtime_ns, stamp.st_size)
     except OSError as error:
         raise LaunchError(
-            f"pod template {path!r} cannot be read: {error.strerror or error}. {_REMEDY}"
+            f"pod template {path!r} cannot be read: {error.strerror or error}. {remedy}"
         ) from error
+    except LaunchError as error:
+        raise LaunchError(f"{error} {remedy}") from error
 
 
 @lru_cache(maxsize=32)
@@ -58,20 +64,18 @@ def parse_template(text: bytes | str, name: str) -> k8s.V1Pod:
         where = getattr(error, "problem_mark", None)
         line = f", line {where.line + 1}" if where else ""
         problem = getattr(error, "problem", None) or error
-        raise LaunchError(f"pod template {name!r}{line} is not YAML: {problem}. {_REMEDY}") from error
+        raise LaunchError(f"pod template {name!r}{line} is not YAML: {problem}.") from error
     if not isinstance(document, dict) or document.get("kind", "Pod") != "Pod":
-        raise LaunchError(f"pod template {name!r} holds no object of kind Pod. {_REMEDY}")
+        raise LaunchError(f"pod template {name!r} holds no object of kind Pod.")
     spec = document.get("spec")
     if spec is not None and not isinstance(spec, dict):
-        raise LaunchError(f"pod template {name!r}: spec must be a mapping. {_REMEDY}")
+        raise LaunchError(f"pod template {name!r}: spec must be a mapping.")
     if isinstance(spec, dict) and not spec.get("containers"):
         document = {**document, "spec": {**spec, "containers": [{"name": "base"}]}}
     try:
         pod: k8s.V1Pod = PodGenerator.deserialize_model_dict(document)
     except Exception as error:
-        raise LaunchError(
-            f"pod template {name!r} is not a pod: {type(error).__name__}: {error}. {_REMEDY}"
-        ) from error
+        raise LaunchError(f"pod template {name!r} is not a pod: {type(error).__name__}: {error}.") from error
     if unknown := sorted(_unknown_keys(document, PodGenerator.serialize_pod(pod))):
         log.warning(
             "Pod template %s: %s is left out of the pod, the installed Kubernetes client does not know it. "

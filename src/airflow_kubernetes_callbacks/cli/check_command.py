@@ -13,7 +13,7 @@ from airflow.configuration import conf
 from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.assembly import refuse_beside_stock
-from airflow_kubernetes_callbacks.cli.deployment import Deployment, NotConfiguredError
+from airflow_kubernetes_callbacks.cli.deployment import Deployment, NotConfiguredError, api_trouble
 from airflow_kubernetes_callbacks.cli.output import (
     DATABASE_ERRORS,
     Status,
@@ -26,6 +26,8 @@ from airflow_kubernetes_callbacks.cli.output import (
 )
 from airflow_kubernetes_callbacks.cli.pod_command import document_of, render
 from airflow_kubernetes_callbacks.cli.preflight import (
+    NEED_API,
+    NEED_SETTINGS,
     Finding,
     Level,
     judge_access,
@@ -37,13 +39,14 @@ from airflow_kubernetes_callbacks.cli.preflight import (
     judge_token,
     needed_access,
     role_yaml,
+    skipped,
     worst,
 )
 from airflow_kubernetes_callbacks.errors import CallbackPodsError, LaunchError
 from airflow_kubernetes_callbacks.identity import BASE_CONTAINER
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_settings import merged
-from airflow_kubernetes_callbacks.pod_template import load_template
+from airflow_kubernetes_callbacks.pod_template import OWN_OPTION, STOCK_OPTION, load_template
 from airflow_kubernetes_callbacks.redact import presentable
 from airflow_kubernetes_callbacks.rules import PodRules
 from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
@@ -93,6 +96,7 @@ def _of_executor(own: OwnExecutor, roles: list[str]) -> Iterator[Finding]:
         settings, rules = own.settings, own.rules
     except CallbackPodsError as error:
         yield Finding(check_name, Level.FAILED, str(error))
+        yield from skipped(NEED_SETTINGS, "the settings cannot be used")
         return
     yield Finding(check_name, Level.OK, f"valid, with {len(rules.rules)} rules")
     yield from _of_templates(own, rules)
@@ -103,9 +107,10 @@ def _of_executor(own: OwnExecutor, roles: list[str]) -> Iterator[Finding]:
         yield Finding(
             "Kubernetes API",
             Level.FAILED,
-            classify(error).message,
+            api_trouble(error),
             "See [kubernetes_executor] in_cluster, config_file and cluster_context.",
         )
+        yield from skipped(NEED_API, "the Kubernetes API cannot be asked")
         return
     yield Finding("Kubernetes API", Level.OK, f"answers, {version}")
     yield judge_clocks(own.cluster.clocks(), conf.getfloat("api_auth", "jwt_leeway", fallback=10.0))
@@ -129,7 +134,8 @@ def _of_templates(own: OwnExecutor, rules: PodRules) -> Iterator[Finding]:
     for path in sorted({*rules.template_files, *([stock] if stock else ())}):
         name = f"pod template {path}"
         try:
-            template = load_template(path)
+            named_in = OWN_OPTION if path in rules.template_files else STOCK_OPTION
+            template = load_template(path, named_in=named_in)
         except LaunchError as error:
             yield Finding(name, Level.FAILED, str(error))
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.configuration import conf
 from airflow.exceptions import AirflowConfigException, UnknownExecutorException
 from airflow.executors.executor_loader import ExecutorLoader
+from kubernetes.config import ConfigException
 
 from airflow_kubernetes_callbacks.api_errors import classify
 from airflow_kubernetes_callbacks.assembly import build_planner, callback_namespaces
@@ -89,10 +91,34 @@ def _load_executors() -> tuple[list[ExecutorEntry], list[OwnExecutor]]:
 
 
 def api_client(executor: Any) -> client.CoreV1Api:
-    """Return the client that this executor would use, its ``client_factory`` included."""
+    """Return the client that this executor would use, its ``client_factory`` included.
+
+    :raises NotConfiguredError: there is no kubeconfig, or one that cannot be used; names where it was looked for.
+    """
     from airflow.providers.cncf.kubernetes.kube_client import _get_executor_kube_client
 
-    return _get_executor_kube_client(team_name=executor.team_name)
+    try:
+        return _get_executor_kube_client(team_name=executor.team_name)
+    except ConfigException as error:
+        raise NotConfiguredError(f"{str(error).rstrip('.')}. {_client_source()}") from error
+
+
+def _client_source() -> str:
+    """Return where the client's configuration was looked for; the client itself does not always say."""
+    section = "kubernetes_executor"
+    if factory := conf.get(section, "client_factory", fallback=None):
+        return f"The client is made by [{section}] client_factory = {factory}."
+    if conf.getboolean(section, "in_cluster"):
+        return f"[{section}] in_cluster = True is for processes that run in a pod."
+    if path := conf.get(section, "config_file", fallback=None):
+        return f"The file is that of [{section}] config_file = {path}."
+    path = os.environ.get("KUBECONFIG", "~/.kube/config")
+    return f"The file is {path}, because [{section}] config_file is not set."
+
+
+def api_trouble(error: Exception) -> str:
+    """Return why the Kubernetes API could not be asked, or did not answer."""
+    return str(error) if isinstance(error, CallbackPodsError) else classify(error).message
 
 
 class Deployment:
@@ -156,7 +182,7 @@ class Deployment:
             try:
                 found.extend(own.cluster.pods(callback_ids))
             except Exception as error:  # noqa: BLE001 - no kubeconfig, no network, no permission: all are said
-                trouble.append(f"{own.title}: pods cannot be listed: {classify(error).message}")
+                trouble.append(f"{own.title}: pods cannot be listed: {api_trouble(error)}")
         return PodSearch(by_callback(found), tuple(dict.fromkeys(trouble)))
 
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
-from airflow_kubernetes_callbacks.cli.deployment import Deployment
+from airflow_kubernetes_callbacks.cli.deployment import Deployment, api_trouble
 from airflow_kubernetes_callbacks.cli.durations import parse_age
 from airflow_kubernetes_callbacks.cli.interventions import Known, Leftover, leftovers
 from airflow_kubernetes_callbacks.cli.kept_logs import keep_log
@@ -46,7 +46,7 @@ def collect_garbage(args: Namespace) -> Status:
         try:
             pods = [*own.cluster.pods(), *own.cluster.connection_test_pods()]
         except Exception as error:  # noqa: BLE001
-            fail(f"{own.title}: pods cannot be listed: {classify(error).message}")
+            fail(f"{own.title}: pods cannot be listed: {api_trouble(error)}")
             complete = False
             continue
         secrets = _secrets(own.cluster)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -191,16 +192,17 @@ def as_cells(line: Overview) -> dict[str, str]:
         "attempt": str(row["attempt"] or ""),
         "pod": pod or "",
         "scheduler": row["scheduler"] or "",
-        "reason": line.stuck or one_line(line.reason or ""),
+        "reason": line.stuck or one_line(short_path(line.reason or "")),
     }
 
 
-def short_path(path: str) -> str:
-    """Return the callback's path without the module name that Airflow makes up for a Dag file."""
-    head, _, rest = path.partition(".")
-    if head.startswith("unusual_prefix_") and rest:
-        return f"{head.split('_', 3)[-1]}.{rest}"
-    return path
+#: The beginning of the module name that Airflow makes up for a Dag file (``get_unique_dag_module_name``).
+_MADE_UP = re.compile(r"\bunusual_prefix_[0-9a-f]+_(?=\w)")
+
+
+def short_path(text: str) -> str:
+    """Return a callback's path, or a text with one in it, without what Airflow puts before a Dag file's name."""
+    return _MADE_UP.sub("", text)
 
 
 def one_line(text: str, limit: int = 200) -> str:

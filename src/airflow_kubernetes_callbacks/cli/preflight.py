@@ -32,6 +32,16 @@ class Finding:
     remedy: str | None = None
 
 
+#: Checks that need the Kubernetes API, and those that need settings which can be used.
+NEED_API = ("clock", "namespaces", "access", "pod", "image", "execution API", "admission")
+NEED_SETTINGS = ("pod templates", "token key", "token lifetime", "Kubernetes API", *NEED_API)
+
+
+def skipped(checks: Iterable[str], why: str) -> list[Finding]:
+    """Return that these checks were not made."""
+    return [Finding(check, Level.SKIPPED, f"not looked at: {why}") for check in checks]
+
+
 class Access(NamedTuple):
     """One thing that the scheduler's service account has to be allowed."""
 

@@ -18,7 +18,7 @@ from airflow_kubernetes_callbacks.cli.output import (
     print_pairs,
     print_rows,
 )
-from airflow_kubernetes_callbacks.cli.overview import one_line, why_stuck
+from airflow_kubernetes_callbacks.cli.overview import one_line, short_path, why_stuck
 from airflow_kubernetes_callbacks.cli.rows import NoIdError, UnknownCallbackError
 from airflow_kubernetes_callbacks.cli.story import as_document, timeline
 from airflow_kubernetes_callbacks.errors import CallbackPodsError
@@ -102,8 +102,8 @@ def _print_for_people(document: dict[str, Any], steps: Sequence[Step], age: str,
             ("callback", callback["id"]),
             ("state", state),
             ("stuck", callback["stuck_reason"]),
-            ("output", callback["output"]),
-            ("path", callback["path"]),
+            ("output", short_path(callback["output"] or "")),
+            ("path", short_path(callback["path"])),
             ("kwargs", ", ".join(callback["kwargs"])),
             ("executor", callback["executor"] or "the default one"),
             ("team", callback["team"]),
@@ -119,7 +119,7 @@ def _print_for_people(document: dict[str, Any], steps: Sequence[Step], age: str,
     heading("Timeline")
     _print_table(
         [
-            {"time": step.when or "", "what": step.what, "detail": one_line(step.detail, 500)}
+            {"time": step.when or "", "what": step.what, "detail": one_line(short_path(step.detail), 500)}
             for step in steps
         ],
         plain,
