@@ -182,7 +182,9 @@ class CallbackStore:
         with create_session(scoped=False) as session:
             for chunk in _chunks(by_id):
                 queued = Callback.id.in_(chunk), Callback.state == CallbackState.QUEUED.value
-                found = session.scalars(select(Callback).where(*queued).with_for_update(skip_locked=True)).all()
+                found = session.scalars(
+                    select(Callback).where(*queued).with_for_update(skip_locked=True)
+                ).all()
                 for callback in found:
                     if isinstance(callback.data, dict):
                         callback.data = _with_record(callback.data, by_id[str(callback.id)])
