@@ -585,6 +585,7 @@ def test_pods_that_are_gone(given, expected):
         case(
             "C1-creation-is-repeated-when-its-time-has-come",
             situation(QUEUED_ROW, memory=Memory(known=True, repeat_attempt=2, retry_at=NOW)),
+            RecordAttempt(2),
             Launch(2),
         ),
         case(

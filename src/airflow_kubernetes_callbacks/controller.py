@@ -197,16 +197,9 @@ class CallbackController:
         try:
             live = {cid for cid in callback_ids if any(not pod.gone for pod in self.cache.pods(cid))}
             rows = self._store.rows(callback_ids, with_live_pod=live)
-            # Where its pod has not begun, the record tells whether a later one was launched meanwhile.
-            unsure = {cid for cid in live if rows[cid].state is RowState.RUNNING and not self._has_begun(cid)}
-            if unsure:
-                rows.update(self._store.rows(unsure))
         except Exception as error:  # noqa: BLE001
-            log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", error)
-            for callback_id in callback_ids:
-                self.cache.mark_dirty(callback_id)
-            return False
-        decisions = []
+            return self._look_later(callback_ids, error)
+        decisions: list[tuple[str, tuple[Action, ...]]] = []
         for callback_id in callback_ids:
             track = self.cache.tracked(callback_id)
             if (track is not None and track.busy) or self._reports.waiting(callback_id):
@@ -216,6 +209,10 @@ class CallbackController:
                     self._ask(callback_id, self._requests.look_for, missed)
                 else:
                     decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
+        try:
+            decisions = self._decided_on_whole_rows(decisions, live, rows)
+        except Exception as error:  # noqa: BLE001
+            return self._look_later(callback_ids, error)
         for callback_id, actions in decisions:
             for action in actions:
                 if isinstance(action, RecordAttempt):
@@ -232,8 +229,35 @@ class CallbackController:
                 self._act(callback_id, rows[callback_id], actions)
         return True
 
-    def _has_begun(self, callback_id: str) -> bool:
-        return any(pod.started_at is not None and not pod.gone for pod in self.cache.pods(callback_id))
+    def _look_later(self, callback_ids: list[str], error: Exception) -> bool:
+        log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", error)
+        for callback_id in callback_ids:
+            self.cache.mark_dirty(callback_id)
+        return False
+
+    def _decided_on_whole_rows(
+        self, decisions: list[tuple[str, tuple[Action, ...]]], live: set[str], rows: dict[str, RowView]
+    ) -> list[tuple[str, tuple[Action, ...]]]:
+        """Decide again what gives up a pod that has not begun: another scheduler may have launched a later one.
+
+        The record of launches tells, and is not read where a pod is known to be there.
+        """
+        giving_up = [
+            callback_id
+            for callback_id, actions in decisions
+            if callback_id in live and rows[callback_id].state.active
+            if any(isinstance(action, EmitFailure | RecordAttempt | Delete) for action in actions)
+            if not any(pod.started_at is not None and not pod.gone for pod in self.cache.pods(callback_id))
+        ]
+        if not giving_up:
+            return decisions
+        whole = self._store.rows(giving_up)
+        rows.update(whole)
+        again = []
+        for callback_id in giving_up:
+            with self._contained(callback_id):
+                again.append((callback_id, self._decide(callback_id, whole[callback_id])))
+        return [decision for decision in decisions if decision[0] not in whole] + again
 
     @contextmanager
     def _contained(self, callback_id: str) -> Iterator[None]:
