@@ -82,6 +82,10 @@ class Pair:
 
     def kill_the_elder(self) -> None:
         name = self.NAMES[len(self.kills) % 2]
+        # One that is killed before it has a job would shift the job ids of all later ones.
+        wait_for(
+            "its job", lambda: len(self._job_ids()) == len(self.kills) + len(self.NAMES), 60, interval=0.1
+        )
         self.schedulers[name].kill()
         self.kills.append(time.monotonic())
         self._start(name)
