@@ -252,13 +252,15 @@ class Walk(SlowSchedulers):
 
         *slowly*: when core commits at last, it writes over whatever has happened since. Only for Airflow
         3.3: from 3.4 on, a callback that another scheduler brought to its end within this one transaction
-        runs again, and nothing that an executor can see tells it from one that never began.
+        runs again, and nothing that an executor can see tells it from one that never began. Nor where pods
+        may not be deleted: a pod that is given up stays then, beside that of the next attempt (known limit).
         """
         alive = [scheduler for scheduler in self.world.schedulers if scheduler.alive]
         handed = [scheduler for scheduler in alive if not scheduler.uncommitted]
         for scheduler in handed:
             scheduler.hand_out()
-        late = handed[index % len(handed)] if handed and slowly and not self.world.api_owns_running else None
+        slowly = slowly and not self.world.api_owns_running and not self.world.forbidden
+        late = handed[index % len(handed)] if handed and slowly else None
         for scheduler in handed:
             if scheduler is not late:
                 scheduler.commit_hand_out()
@@ -305,6 +307,7 @@ def at_rest(world):
     )
 
 
+@pytest.mark.timeout(600)  # shrinking takes its time, and a walk that is cut off looks like one that failed
 @pytest.mark.parametrize(
     ("walk", "steps"),
     [pytest.param(Walk, 40, id="all"), pytest.param(SlowSchedulers, 20, id="slow-schedulers")],
@@ -313,7 +316,7 @@ def test_invariants_hold_on_every_walk(walk, steps):
     run_state_machine_as_test(
         walk,
         settings=settings(
-            max_examples=int(os.environ.get("WALKS", "150")),
+            max_examples=int(os.environ.get("WALKS", "100")),
             stateful_step_count=int(os.environ.get("STEPS", steps)),
             deadline=None,
             report_multiple_bugs=False,

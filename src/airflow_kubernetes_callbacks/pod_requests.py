@@ -244,7 +244,14 @@ class Requests:
         return pod
 
     def _explain(self, pod: PodView) -> PodView:
-        """Return the view with a better reason, or with the same one; never fails."""
+        """Return the view with a better reason, or with the same one; never fails.
+
+        Of a pod that waits: as it is now, if it waits no more. What is given up must not be an old view.
+        """
+        if not pod.gone and pod.outcome is CallbackOutcome.PENDING:
+            now = self._try(lambda: self._read(pod))
+            if now is not None and (now.gone or now.outcome is not CallbackOutcome.PENDING):
+                return now
         reason = None
         if not pod.gone and pod.outcome is CallbackOutcome.FAILED:
             reason = self._try(

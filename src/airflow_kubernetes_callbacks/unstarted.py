@@ -99,6 +99,8 @@ def _begun_and_waiting(situation: Situation, settings: CallbackSettings, pod: Po
     since = situation.stalled_since(pod)
     if situation.now < since + settings.pending_timeout:
         return (Occupy(), LookAgain(since + settings.pending_timeout))
+    if not pod.explained:
+        return (Occupy(), Explain(pod))
     shown = f"its pod has shown no container that runs for {situation.now - since:.0f} s"
     return (_may_have_begun_failure(shown, pod.reason or "Kubernetes gives no reason"),)
 
