@@ -539,10 +539,8 @@ def test_real_watcher_process_sends_results(
     assert isinstance(api_server, FakeApiServer)
 
 
-def test_pause_grows_where_each_stream_begins_with_what_the_last_one_failed_on(watcher, monkeypatch):
+def test_pause_grows_where_each_stream_begins_with_what_the_last_one_failed_on(watcher, monkeypatch, pauses):
     """The client cannot read one pod of all: the stream from "0" has the others before it, each time."""
-    pauses = []
-    monkeypatch.setattr(module.time, "sleep", pauses.append)
     stream(monkeypatch, event("ADDED", raw_pod()), ValueError("Invalid value for `x`, must not be `None`"))
     monkeypatch.setattr(
         kubernetes_executor_utils.KubernetesJobWatcher,

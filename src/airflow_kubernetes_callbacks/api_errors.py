@@ -29,8 +29,9 @@ _TRANSIENT_STATUSES = frozenset({408, 425, 429})
 #: But these, of what stores an object or brings it there, come as a 500 too and never pass
 #: (argoproj/argo-workflows#2936).
 _TOO_LARGE = ("request is too large", "trying to send message larger than max")
-#: What a gateway or a firewall may answer too, on a page of its own, and for a while.
+#: The kind of an answer that is no JSON object.
 _PAGE = "page"
+#: What a gateway or a firewall may answer too, on a page of its own, and for a while.
 _GATEWAY_STATUSES = frozenset({400, 403, 404})
 #: Kubernetes' own words, however they are wrapped.
 _KUBERNETES_OWN = re.compile(
@@ -112,7 +113,7 @@ class ApiFailure:
 def _body(error: Any) -> tuple[str, str, str]:
     """Return (kind, reason, message) of an API error; a body of any kind is tolerated.
 
-    Text that is no JSON object is of kind "page": it is of somebody who stands before the API server.
+    Text that is no JSON object is of the kind ``_PAGE``: it is of somebody who stands before the API server.
     """
     body = getattr(error, "body", None)
     if isinstance(body, bytes):

@@ -218,9 +218,7 @@ class CallbackController:
                 if isinstance(action, RecordAttempt):
                     self._records[callback_id] = LaunchRecord(callback_id, action.attempt, None)
         if not self._write_records():
-            for callback_id in callback_ids:
-                self.cache.mark_dirty(callback_id)
-            return False
+            return self._look_later(callback_ids)
         for callback_id, actions in decisions:
             if callback_id in self._records:  # its row is held by another transaction
                 self.cache.look_at(callback_id, time.time() + 1.0)
@@ -229,8 +227,9 @@ class CallbackController:
                 self._act(callback_id, rows[callback_id], actions)
         return True
 
-    def _look_later(self, callback_ids: list[str], error: Exception) -> bool:
-        log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", error)
+    def _look_later(self, callback_ids: list[str], unread: Exception | None = None) -> bool:
+        if unread is not None:
+            log.warning("Rows of callbacks cannot be read now, next try at the next heartbeat: %s", unread)
         for callback_id in callback_ids:
             self.cache.mark_dirty(callback_id)
         return False

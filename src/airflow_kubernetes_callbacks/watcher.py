@@ -27,7 +27,7 @@ from airflow_kubernetes_callbacks.identity import (
     WORKLOAD_TYPE_LABEL,
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView, pod_view
-from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
+from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE, growing_pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,7 +74,7 @@ class CallbackJobWatcher(KubernetesJobWatcher):
     """Watches the pods of tasks as its parent does, and those of callbacks on the side."""
 
     _latest_version: str | None = None
-    _pause = 0.0
+    _failures = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -94,7 +94,7 @@ class CallbackJobWatcher(KubernetesJobWatcher):
         query = {**query_kwargs, "allow_watch_bookmarks": True}
         for event in super()._pod_events(kube_client=kube_client, query_kwargs=query):
             if version not in (None, "0"):  # the stream after an error begins with all that is there
-                self._pause = 0.0
+                self._failures = 0
             if not isinstance(event, dict) or not isinstance(event.get("raw_object"), dict):
                 self.log.warning("Skipping a watch event that cannot be read.")
                 continue
@@ -157,9 +157,10 @@ class CallbackJobWatcher(KubernetesJobWatcher):
                 raise  # a defect: the parent logs it, and the process is started again
             self._explain(failure)
             self._put("", RESYNC, {})
-            self._pause = min(max(self._pause * 2, 1.0), LONGEST_PAUSE)
+            self._failures += 1
+            pause = growing_pause(self._failures, 1.0, LONGEST_PAUSE)
             # Bounded whatever the server asks for: this process is the tasks' watcher too.
-            asked = min(failure.retry_after or self._pause, LONGEST_PAUSE)
+            asked = min(failure.retry_after or pause, LONGEST_PAUSE)
             time.sleep(0.0 if failure.answer is ApiAnswer.GONE else asked)
             return "0"
         if version == "0":  # the parent met a 410 in the stream

@@ -112,7 +112,7 @@ def _pod_to_read(deployment: Deployment, record: CallbackRecord, named: int | No
         last = last_attempt(record, pods)
         if named is not None and not 0 < named <= last:
             raise CommandError(f"Callback {record.id} has had no attempt {named}; its last is {last}.")
-        pod = current_pod(tuple(pod for pod in pods if named in (None, pod.view.attempt)))
+        pod = current_pod(pods, attempt=named)
         why = "; ".join(found.trouble) or None
         look = _Look(None, why, found.complete, last)
         if pod is not None:

@@ -144,9 +144,13 @@ def by_callback(pods: Iterable[PodFacts]) -> dict[str, tuple[PodFacts, ...]]:
     }
 
 
-def current_pod(pods: tuple[PodFacts, ...]) -> PodFacts | None:
-    """Return the pod that tells the state: one that began before one that did not, then the latest."""
-    return max(pods, key=lambda pod: (pod.view.started_at is not None, pod.view.attempt), default=None)
+def current_pod(pods: Iterable[PodFacts], *, attempt: int | None = None) -> PodFacts | None:
+    """Return the pod that tells the state: one that began before one that did not, then the latest.
+
+    :param attempt: the attempt that is meant, if one is.
+    """
+    meant = (pod for pod in pods if attempt in (None, pod.view.attempt))
+    return max(meant, key=lambda pod: (pod.view.started_at is not None, pod.view.attempt), default=None)
 
 
 def last_attempt(record: CallbackRecord, pods: Iterable[PodFacts]) -> int:

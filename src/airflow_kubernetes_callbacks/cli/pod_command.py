@@ -36,7 +36,7 @@ def print_pod(args: Namespace) -> Status:
         return Status.OK
     found = deployment.pods([record.id])
     pods, named = found.pods.get(record.id, ()), attempt_named(args.callback_id)
-    pod = current_pod(tuple(pod for pod in pods if named in (None, pod.view.attempt)))
+    pod = current_pod(pods, attempt=named)
     if pod is None:
         status = Status.FAILED if found.complete else Status.INCOMPLETE
         raise CommandError(_no_pod(record, named, found.trouble), status)
