@@ -448,19 +448,23 @@ def test_callback_of_another_scheduler_that_ends_unseen_is_forgotten(make_world)
     assert second.controller.cache._tracks == {}
 
 
-@pytest.mark.parametrize("method", ["_decide", "_act"])
-def test_error_about_one_callback_does_not_reach_the_others(make_world, monkeypatch, method):
+@pytest.mark.parametrize(
+    ("part", "method"),
+    [(lambda c: c, "_decide"), (lambda c: c._actor, "act")],
+    ids=["while it is decided", "while that is carried out"],
+)
+def test_error_about_one_callback_does_not_reach_the_others(make_world, monkeypatch, part, method):
     world = make_world("succeeds", "succeeds", "succeeds")
-    controller = world.schedulers[0].controller
+    faulty = part(world.schedulers[0].controller)
     unlucky = next(iter(world.database.rows))
-    real = getattr(controller, method)
+    real = getattr(faulty, method)
 
     def failing(callback_id, *args):
         if callback_id == unlucky and world.clock.now < 1_800_000_005.0:
             raise KeyError("nobody expected this")
         return real(callback_id, *args)
 
-    monkeypatch.setattr(controller, method, failing)
+    monkeypatch.setattr(faulty, method, failing)
     for _ in range(3):
         turn(world)
     assert len(world.pods()) == 2

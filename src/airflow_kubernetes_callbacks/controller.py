@@ -1,9 +1,10 @@
-"""Carries out what the reconciler decides, a bounded amount per scheduler heartbeat.
+"""Has the reconciler decide, a bounded amount per scheduler heartbeat.
 
 The shape is that of a Kubernetes controller. A cache of pods is fed by the watch and by a periodic
 full comparison; whatever changes makes its callback *dirty*; each :meth:`CallbackController.tick`
-takes dirty callbacks, reads their rows with one query and acts on
-:func:`~airflow_kubernetes_callbacks.reconcile.decide`.
+takes dirty callbacks, reads their rows with one query, asks
+:func:`~airflow_kubernetes_callbacks.reconcile.decide` and has that carried out
+(:mod:`~airflow_kubernetes_callbacks.acting`).
 
 The scheduler's thread alone touches this memory and the executor's. Requests to the API server run
 in worker threads, which report through a queue; nothing here waits for them.
@@ -16,28 +17,12 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from airflow_kubernetes_callbacks.actions import (
-    Adopt,
-    Delete,
-    EmitFailure,
-    EmitRunning,
-    EmitSuccess,
-    EnsurePayload,
-    Explain,
-    Launch,
-    LookAgain,
-    MarkDone,
-    Occupy,
-    RecordAttempt,
-    Release,
-    RemoveFinalizer,
-)
+from airflow_kubernetes_callbacks.acting import Actor
+from airflow_kubernetes_callbacks.actions import Delete, EmitFailure, RecordAttempt
 from airflow_kubernetes_callbacks.answers import AnswerTaker
 from airflow_kubernetes_callbacks.cache import CallbackCache
 from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.comparisons import Comparisons
-from airflow_kubernetes_callbacks.outcome import CallbackOutcome
-from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.reconcile import decide
 from airflow_kubernetes_callbacks.reports import EndReports, ExecutorPort
 from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
@@ -104,7 +89,6 @@ class CallbackController:
     ) -> None:
         self._settings = settings
         self._me = me
-        self._executor = executor
         self._store = store
         self._clock = clock
         self._requests = requests
@@ -131,7 +115,15 @@ class CallbackController:
             me=me,
             api_owns_running=api_owns_running,
         )
-        self._foreign: set[str] = set()
+        self._actor = Actor(
+            cache=self.cache,
+            executor=executor,
+            requests=requests,
+            reports=self._reports,
+            answers=self._answers,
+            expect_pod=self.comparisons.expect_pod,
+            metrics=metrics,
+        )
 
     # What happens, told by the executor ------------------------------------------------------------
 
@@ -177,7 +169,7 @@ class CallbackController:
             with self._contained(answer.callback_id):
                 self._answers.take(answer)
         if (found := self.comparisons.take(time.monotonic() + MERGE_BUDGET)) is not None:
-            self._foreign.intersection_update(view.callback_id for view in found.pods)
+            self._actor.seen_by_now(view.callback_id for view in found.pods)
             self._metrics.gauge(self.cache.all_pods())
         self._reports.look_at_taken()
         self.cache.wake(time.time())
@@ -206,7 +198,7 @@ class CallbackController:
                 continue  # looked at again when the answer is there, or the report of the end is taken
             with self._contained(callback_id):
                 if (missed := self.comparisons.pod_to_read(rows[callback_id])) is not None:
-                    self._ask(callback_id, self._requests.look_for, missed)
+                    self._actor.ask(callback_id, self._requests.look_for, missed)
                 else:
                     decisions.append((callback_id, self._decide(callback_id, rows[callback_id])))
         try:
@@ -224,7 +216,7 @@ class CallbackController:
                 self.cache.look_at(callback_id, time.time() + 1.0)
                 continue
             with self._contained(callback_id):
-                self._act(callback_id, rows[callback_id], actions)
+                self._actor.act(callback_id, rows[callback_id], actions)
         return True
 
     def _look_later(self, callback_ids: list[str], unread: Exception | None = None) -> bool:
@@ -299,103 +291,6 @@ class CallbackController:
             clock_offset=self._clock.offset,
         )
         return decide(situation, self._settings)
-
-    # Acting ----------------------------------------------------------------------------------------
-
-    def _act(self, callback_id: str, row: RowView, actions: tuple[Action, ...]) -> None:
-        if not row.state.active:
-            self._reports.recorded(callback_id, row)
-        for action in actions:
-            match action:
-                case Launch(attempt):
-                    self._launch(callback_id, attempt)
-                case Adopt(pod):
-                    if pod.outcome is CallbackOutcome.PENDING:  # its creator may have died before the Secret
-                        self.cache.track(callback_id).repeat_attempt = pod.attempt
-                    if self._ask(callback_id, self._requests.adopt, pod):
-                        self._metrics.adopted()
-                case EnsurePayload(pod):
-                    self._ask(callback_id, self._requests.ensure_payload, pod)
-                case Delete(pod, why, unstarted):
-                    self._delete(callback_id, pod, why, unstarted)
-                case Explain(pod):
-                    self._ask(callback_id, self._requests.explain, pod)
-                case MarkDone(pod):
-                    self._ask(callback_id, self._requests.mark_done, pod)
-                case RemoveFinalizer(pod):
-                    self._ask(callback_id, self._requests.remove_finalizer, pod)
-                case EmitRunning():
-                    self._reports.running(callback_id)
-                case EmitSuccess():
-                    self._reports.succeeded(callback_id, row)
-                case EmitFailure(reason, kind):
-                    self._reports.failed(callback_id, reason, kind, row)
-                case Occupy():
-                    self._executor.occupy(callback_id)
-                case Release():
-                    self._release(callback_id)
-                case LookAgain(at):
-                    self.cache.look_at(callback_id, at)
-        if not row.state.active and all(pod.gone for pod in self.cache.pods(callback_id)):
-            track = self.cache.tracked(callback_id)
-            if track is None or not track.busy:
-                self.cache.forget(callback_id)
-        elif row.state is RowState.ABSENT and not actions:
-            self._leave_alone(callback_id)
-
-    def _ask(self, callback_id: str, request: Any, pod: PodView, *args: Any) -> bool:
-        """Make the request, unless the last one failed just now; tell whether it is made."""
-        track = self.cache.track(callback_id)
-        if time.time() < track.ask_again_at:  # the last one failed
-            self.cache.look_at(callback_id, track.ask_again_at)
-            return False
-        track.busy += 1
-        request(pod, *args)
-        return True
-
-    def _delete(self, callback_id: str, pod: PodView, why: str, unstarted: bool) -> None:
-        again = self.cache.track(callback_id).failed_requests > 0
-        if not self._ask(callback_id, self._requests.delete, pod, unstarted):
-            return
-        log.log(
-            logging.DEBUG if again else logging.INFO,
-            "Deleting pod %s/%s of callback %s: %s",
-            pod.namespace,
-            pod.name,
-            callback_id,
-            why,
-        )
-        if unstarted:
-            self._answers.condemn(callback_id, pod, why)
-
-    def _launch(self, callback_id: str, attempt: int) -> None:
-        track = self.cache.track(callback_id)
-        if not self._executor.try_occupy(callback_id):
-            self.cache.look_at(callback_id, time.time() + 1.0)  # every slot is taken
-            return
-        track.held, track.repeat_attempt, track.refusal = True, None, None
-        track.busy += 1
-        self.comparisons.expect_pod(callback_id)
-        self._requests.launch(LaunchOrder(callback_id, attempt, track.workload))
-
-    def _release(self, callback_id: str) -> None:
-        self._executor.release(callback_id)
-        if (track := self.cache.tracked(callback_id)) is not None:
-            track.held, track.workload, track.repeat_attempt, track.refusal = False, None, None, None
-            track.create_failures, track.may_be_created = 0, False
-
-    def _leave_alone(self, callback_id: str) -> None:
-        if callback_id not in self._foreign:
-            # The first one tells; where two Airflows share a namespace there is no end of them.
-            level = logging.DEBUG if self._foreign else logging.WARNING
-            self._foreign.add(callback_id)
-            log.log(
-                level,
-                "Pod of callback %s is left alone: this database has no such callback. If no other Airflow "
-                "uses the namespace, 'airflow kubernetes-callbacks gc' removes it.",
-                callback_id,
-            )
-        self.cache.forget(callback_id)
 
     def _write_records(self) -> bool:
         if not self._records:

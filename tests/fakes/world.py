@@ -28,6 +28,7 @@ from sqlalchemy.exc import OperationalError
 from urllib3.exceptions import ProtocolError
 
 from airflow_kubernetes_callbacks import (
+    acting,
     answers,
     callback_store,
     comparison,
@@ -526,7 +527,7 @@ class World:
         self.schedulers: list[SimulatedScheduler] = []
         self.violations: list[str] = []
         self._patches = ExitStack()
-        for module in (answers, comparison, comparisons, controller, merging, pod_client, reports):
+        for module in (acting, answers, comparison, comparisons, controller, merging, pod_client, reports):
             self._patches.enter_context(mock.patch.object(module, "time", self.clock))
 
     def close(self) -> None:
