@@ -1127,6 +1127,24 @@ def test_pod_that_may_not_be_adopted_takes_no_slot_in_a_younger_scheduler(outcom
             never_began("Could not run again", "403: you may not", "still there"),
         ),
         case(
+            "pod-of-a-run-before-loses-our-finalizer",
+            situation(row(next_attempt=2, history=1), pod(FAILED, deleting=True, finalizer=True)),
+            Occupy(),
+            RecordAttempt(2),
+            RemoveFinalizer(pod(FAILED, deleting=True, finalizer=True)),
+        ),
+        case(
+            "pod-of-a-run-before-is-waited-for",
+            situation(row(next_attempt=2, history=1), pod(FAILED, deleting=True, delete_by=NOW - 299)),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "pod-of-a-run-before-is-not-waited-for-without-end",
+            situation(row(next_attempt=2, history=1), pod(FAILED, deleting=True, delete_by=NOW - 300)),
+            never_began("Could not run again; pod", "is still there after 300 s", "a finalizer holds it"),
+        ),
+        case(
             "pod-that-runs-after-all",
             situation(QUEUED_ROW, pod(RUNNING), memory=denied(PodRequest.DELETE)),
             Occupy(),

@@ -33,6 +33,7 @@ from airflow_kubernetes_callbacks.situation import PodRequest, RowState, Situati
 from airflow_kubernetes_callbacks.unstarted import (
     given_up,
     launches_so_far,
+    let_go,
     may_have_begun,
     pending_pod,
     unstarted_pod,
@@ -162,7 +163,7 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
         if not _eldest(situation):
             return (Release(),)
     if _superseded(situation, pod) and pod.outcome.terminal:
-        return _out_of_the_way(situation, pod)
+        return _out_of_the_way(situation, settings, pod)
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
             return (EmitSuccess(),)
@@ -179,10 +180,10 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
     return pending_pod(situation, settings, pod)
 
 
-def _out_of_the_way(situation: Situation, pod: PodView) -> tuple[Action, ...]:
+def _out_of_the_way(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     """The callback is to run again, and the pod of its last run has ended and is still there."""
     if pod.deleting:
-        return (Occupy(),)
+        return let_go(situation, settings, pod, "Could not run again")
     if denial := situation.memory.denied(PodRequest.DELETE, pod):
         why = f"Could not run again: {denial}; the pod of the last run is still there"
         return (EmitFailure(why, FailureKind.UNSTARTED),)

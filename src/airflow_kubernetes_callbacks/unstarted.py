@@ -59,7 +59,7 @@ def pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) 
     if pod.deleting:
         # Without a node it never begins; with one, the kubelet says how it ended.
         if pod.node is None:
-            return _let_go(situation, settings, pod)
+            return let_go(situation, settings, pod, _could_not_start(pod))
         return until_its_node_answers(situation, settings, pod)
     if may_have_begun(situation):
         return _begun_and_waiting(situation, settings, pod)
@@ -147,7 +147,7 @@ def unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodView
             else (Explain(pod),)
         )
     if pod.deleting:
-        return _let_go(situation, settings, pod)
+        return let_go(situation, settings, pod, _could_not_start(pod))
     if denial := situation.memory.denied(PodRequest.DELETE, pod):
         why = f"{_could_not_start(pod)}; {denial}; the pod is still there, so that no other can be made"
         return (EmitFailure(why, FailureKind.UNSTARTED),)
@@ -159,8 +159,15 @@ def launches_so_far(situation: Situation, pod: PodView) -> int:
     return max(1, max(pod.attempt, situation.row.next_attempt - 1) - situation.row.history)
 
 
-def _let_go(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    """Wait for a pod to go that has not begun; our finalizer has no result to keep."""
+def let_go(
+    situation: Situation, settings: CallbackSettings, pod: PodView, why_another: str
+) -> tuple[Action, ...]:
+    """Wait, not for ever, for a pod to go that is being deleted and whose place the next one is to take.
+
+    Our finalizer has no result to keep on it.
+
+    :param why_another: begins the sentence that says that no other can be made.
+    """
     if pod.finalizer and situation.memory.denied(PodRequest.REMOVE_FINALIZER, pod) is None:
         return (Occupy(), RecordAttempt(pod.attempt + 1), RemoveFinalizer(pod))
     if pod.delete_by is None:
@@ -169,7 +176,7 @@ def _let_go(situation: Situation, settings: CallbackSettings, pod: PodView) -> t
         return (Occupy(), LookAgain(_lost_at(situation, settings, pod)))
     return (
         EmitFailure(
-            f"{_could_not_start(pod)}; pod {pod.namespace}/{pod.name} was deleted and is still there after "
+            f"{why_another}; pod {pod.namespace}/{pod.name} was deleted and is still there after "
             f"{_overdue(situation, pod):.0f} s (its node was lost, or a finalizer holds it), so that no "
             "other can be made",
             FailureKind.UNSTARTED,
