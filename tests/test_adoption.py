@@ -304,6 +304,25 @@ def test_a16_pod_whose_adoption_is_refused_for_good_is_followed_to_its_end(
     assert len(adoptions) == 3
 
 
+def test_pod_whose_adoption_is_accepted_and_not_done_is_followed_to_its_end(
+    api_server, new_scheduler, new_callback, dead, monkeypatch
+):
+    """kyverno/kyverno#2359: a policy that mutates every update."""
+    callback_id = new_callback(state=RUNNING)
+    pod_of(api_server, callback_id, dead, "succeeded")
+    patch = api_server.store.patch
+
+    def patch_and_change_back(plural, namespace, name, body):
+        body.get("metadata", {}).get("labels", {}).pop(OWNER_LABEL, None)
+        return patch(plural, namespace, name, body)
+
+    monkeypatch.setattr(api_server.store, "patch", patch_and_change_back)
+    scheduler = new_scheduler()
+    scheduler.until(lambda: state_of(callback_id) == SUCCESS, "success is recorded")
+    scheduler.until(lambda: not api_server.pods(), "the pod is deleted", resync=True)
+    assert api_server.count("PATCH") == 1
+
+
 def test_a21_row_of_another_executor_is_left_alone(api_server, new_scheduler, new_callback, dead):
     """apache/airflow#42151: recovery reset what belonged to Celery."""
     others = new_callback(state=QUEUED, executor="LocalExecutor")

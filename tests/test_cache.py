@@ -98,6 +98,25 @@ def test_explanation_of_a_wait_is_dropped_when_the_wait_is_over(cache):
     assert (kept.reason, kept.explained) == (None, False)
 
 
+def test_pod_that_was_seen_running_is_not_taken_for_one_that_never_began(cache):
+    """kubernetes/kubernetes#100467: a kubelet that restarts refuses pods that it ran."""
+    began = view(version="1", outcome=RUNNING, started_at=5.0)
+    told = "Could not start: NodeAffinity: Pod was rejected"
+    observe(cache, began, view(version="2", outcome=CallbackOutcome.NEVER_STARTED, reason=told))
+    [known] = cache.pods(ID)
+    assert (known.outcome, known.started_at, known.explained) == (FAILED, 5.0, False)
+    assert known.reason is not None
+    assert known.reason.startswith("Ran and failed: its container was running")
+    assert known.reason.endswith(": NodeAffinity: Pod was rejected")
+
+
+def test_pod_that_was_seen_running_and_waits_again_is_known_to_have_begun(cache):
+    """kubernetes/kubernetes#77078."""
+    observe(cache, view(version="1", outcome=RUNNING, started_at=5.0), view(version="2"))
+    [known] = cache.pods(ID)
+    assert (known.outcome, known.started_at) == (CallbackOutcome.PENDING, 5.0)
+
+
 def test_error_that_a_pod_waited_with_outlives_its_deletion_by_somebody(cache):
     wait = {"reason": "ImagePullBackOff: image nowhere:1", "waiting_reason": "ImagePullBackOff"}
     cache.observe(view(version="1", **wait), 1.0)

@@ -83,3 +83,13 @@ def test_log_is_kept_without_the_token_that_the_callback_printed(api_server, req
     wait_until(lambda: list(requests.answers()), "the pod is deleted")
     (kept,) = [path for path in (tmp_path / "logs").rglob(ID) if path.is_file()]
     assert kept.read_bytes() == b"sent with ***, it says\n"
+
+
+@pytest.mark.parametrize(("phase", "kept"), [("succeeded", True), ("failed", True), ("pending", False)])
+def test_log_of_a_pod_that_stays_is_kept_too(api_server, requests, tmp_path, phase, kept):
+    pod = pod_of(api_server, ID, "7", phase)
+    api_server.logs[pod["metadata"]["name"]] = b"what it said\n"
+    requests.mark_done(pod_view(pod))
+    wait_until(lambda: list(requests.answers()), "the pod is labelled done")
+    files = [path for path in (tmp_path / "logs").rglob(ID) if path.is_file()]
+    assert [path.read_bytes() for path in files] == ([b"what it said\n"] if kept else [])

@@ -11,9 +11,10 @@ from sqlalchemy import event, text
 from sqlalchemy.dialects import mysql, postgresql
 from sqlalchemy.orm import Session
 
-from airflow_kubernetes_callbacks.callback_store import RECORD_KEY, CallbackStore, LaunchRecord
+from airflow_kubernetes_callbacks.callback_store import CallbackStore
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.routing import ExecutorEntry
+from airflow_kubernetes_callbacks.row_data import RECORD_KEY, LaunchRecord
 from airflow_kubernetes_callbacks.situation import RowState
 from tests.fakes.life import other_scheduler
 from tests.fakes.scheduler import data_of, delete_row, set_row, state_of

@@ -80,20 +80,22 @@ CASES = [
     pytest.param(lambda m: m.adopted(), [("adoptions", 1, {})], id="adopted"),
     pytest.param(lambda m: m.reemitted(), [("reemitted", 1, {})], id="reported_again"),
     pytest.param(
-        lambda m: m.ended(CallbackOutcome.SUCCEEDED, None, SUCCEEDED, "alerts.notify"),
+        lambda m: m.ended(CallbackOutcome.SUCCEEDED, None, SUCCEEDED, path="alerts.notify", dag_id="reports"),
         [
             ("outcomes", 1, {"outcome": "success", "reason": "none"}),
             ("pod_to_running", 5.0, {}),
-            ("deadline_alerts.callback_success", 1, {"path": "alerts.notify"}),
+            ("deadline_alerts.callback_success", 1, {"path": "alerts.notify", "dag_id": "reports"}),
         ],
         id="succeeded",
     ),
     pytest.param(
-        lambda m: m.ended(CallbackOutcome.FAILED, FailureKind.LOST, None, "alerts.notify"),
+        lambda m: m.ended(
+            CallbackOutcome.FAILED, FailureKind.LOST, None, path="alerts.notify", dag_id="reports"
+        ),
         [
             ("outcomes", 1, {"outcome": "failed", "reason": "lost"}),
             ("failures.lost", 1, {}),
-            ("deadline_alerts.callback_failed", 1, {"path": "alerts.notify"}),
+            ("deadline_alerts.callback_failed", 1, {"path": "alerts.notify", "dag_id": "reports"}),
         ],
         id="lost",
     ),
@@ -128,7 +130,7 @@ def test_every_metric_is_in_the_list_with_its_tags_and_each_of_the_list_is_told(
     for case in CASES:
         case.values[0](counts)
     for kind in FailureKind:
-        counts.ended(CallbackOutcome.FAILED, kind, None, "")
+        counts.ended(CallbackOutcome.FAILED, kind, None, path="", dag_id="")
     listed = {metric.name: set(metric.tags) for metric in METRICS}
     assert len(listed) == len(METRICS)
     assert {(name, frozenset(tags)) for name, _, tags in told} == {
@@ -243,6 +245,34 @@ def test_life_of_callbacks_arrives_at_statsd(
     assert ours <= {f"airflow.{metric.name}" for metric in METRICS}
 
 
+def test_wait_for_a_slot_counts_into_the_time_from_deadline_to_pod(
+    api_server, new_scheduler, new_callback, statsd, backend_of_airflow
+):
+    scheduler = new_scheduler(
+        METRICS__STATSD_ON="True",
+        METRICS__STATSD_HOST="127.0.0.1",
+        METRICS__STATSD_PORT=str(statsd.port),
+        KUBERNETES_CALLBACKS__MAX_ACTIVE_CALLBACKS="1",
+    )
+    context = {"deadline": {"deadline_time": "2026-06-01T10:00:00+00:00"}}
+    for callback_id in (new_callback(), new_callback()):
+        set_row(callback_id, data={**data_of(callback_id), "kwargs": {"context": context}})
+    for number in (1, 2):
+        scheduler.until(lambda number=number: len(api_server.pods()) == 1)
+        (pod,) = api_server.pods()
+        api_server.node.bind(pod)
+        pod_tells_api_that_it_runs(pod["metadata"]["annotations"]["callback_id"])
+        api_server.node.start(pod)
+        api_server.node.finish(pod, 0)
+        ended = pod["metadata"]["name"]
+        scheduler.until(
+            lambda ended=ended: ended not in [one["metadata"]["name"] for one in api_server.pods()]
+        )
+        scheduler.until(
+            lambda number=number: len(statsd.samples("airflow." + PREFIX + "deadline_to_pod")) == number
+        )
+
+
 PROCESS = """
 from airflow_kubernetes_callbacks import KubernetesExecutor
 from airflow_kubernetes_callbacks.actions import FailureKind
@@ -255,7 +285,7 @@ counts = CallbackMetrics("blue")
 running = pod_view(pods.pod("Running", [pods.status(state=pods.running())]))
 counts.launched(running, running.created_at - 7, again=False)
 for kind in (FailureKind.LOST, FailureKind.LOST, FailureKind.CALLBACK):
-    counts.ended(CallbackOutcome.FAILED, kind, running, "alerts.notify")
+    counts.ended(CallbackOutcome.FAILED, kind, running, path="alerts.notify", dag_id="reports")
 counts.gauge([running])
 """
 
@@ -286,4 +316,4 @@ def test_tags_arrive_at_an_opentelemetry_collector():
     (points,) = histogram.exponential_histogram.data_points or histogram.histogram.data_points
     assert (points.count, points.sum) == (1, 7000.0)
     (failed,) = found["airflow.deadline_alerts.callback_failed"].sum.data_points
-    assert attributes_of(failed) == {"path": "alerts.notify", "team_name": "blue"}
+    assert attributes_of(failed) == {"path": "alerts.notify", "dag_id": "reports", "team_name": "blue"}

@@ -5,6 +5,7 @@ The real client speaks HTTP with a fake API server; ``async_pod_creation`` is of
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import threading
@@ -13,10 +14,13 @@ import time
 import jwt
 import pytest
 from airflow import settings as airflow_settings
+from airflow.models.log import Log
+from airflow.utils.session import create_session
+from sqlalchemy import select
 
 from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
 from tests.fakes.life import bring_to, launched, pod_document, pod_of
-from tests.fakes.scheduler import output_of, set_row, state_of, wait_until
+from tests.fakes.scheduler import data_of, output_of, set_row, state_of, wait_until
 
 QUEUED, SUCCESS, FAILED = "queued", "success", "failed"
 OTHER_ID = "018f0000-0000-7000-8000-00000000000b"
@@ -447,6 +451,10 @@ def test_c14_row_that_vanished_while_it_waited_gets_no_pod(api_server, scheduler
 # The hook -------------------------------------------------------------------------------------------
 
 
+class PanicException(BaseException):
+    """As libraries that are written in Rust raise."""
+
+
 def raising(error):
     def hook(pod):
         if pod.metadata.annotations.get("callback_path") == "alerts.bad":
@@ -457,7 +465,14 @@ def raising(error):
 
 @pytest.mark.parametrize(
     "error",
-    [KeyError("task_id"), RuntimeError("nope"), SystemExit(3)],
+    [
+        KeyError("task_id"),
+        RuntimeError("nope"),
+        SystemExit(3),
+        asyncio.CancelledError(),
+        KeyboardInterrupt(),
+        PanicException("a Rust library's"),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_c9_hook_that_fails_costs_one_callback(
@@ -782,3 +797,24 @@ def test_pod_of_another_namespace_is_created_there(api_server, new_scheduler, ne
     bring_to(api_server, pod, "succeeded")
     scheduler.until(lambda: state_of(callback_id) == SUCCESS, "success is recorded")
     assert pod_of(api_server, new_callback(state="success"), scheduler.me)
+
+
+# The audit log --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_context", [True, False], ids=["of a deadline", "without a context"])
+def test_failure_without_a_pod_is_in_the_audit_log_of_its_dag_run(
+    new_scheduler, new_callback, creation, session, with_context
+):
+    scheduler = new_scheduler(**creation)
+    kwargs = {"kubernetes_callback": "no-such-rule"}
+    callback_id = new_callback(run_id="run-1", kwargs=kwargs)
+    if with_context:
+        kwargs = {**kwargs, "context": {"dag_run": {"dag_run_id": "run-1"}}}
+        set_row(callback_id, data={**data_of(callback_id), "kwargs": kwargs})
+    scheduler.until(lambda: state_of(callback_id) == FAILED, "failure is recorded")
+    with create_session(scoped=False) as own:
+        scheduler.runner._process_task_event_logs(scheduler.executor._task_event_logs, own)
+    [entry] = session.scalars(select(Log).where(Log.event == "callback failed"))
+    assert (entry.dag_id, entry.run_id) == ("reports", "run-1")
+    assert "no-such-rule" in entry.extra

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import os
 import re
@@ -15,6 +16,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes.client import models as k8s
 
 from airflow_kubernetes_callbacks import identity
 from airflow_kubernetes_callbacks.errors import LaunchError
@@ -38,8 +40,6 @@ from tests.callback_pods import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from kubernetes.client import models as k8s
 
 
 @pytest.mark.parametrize("name", GOLDEN_PODS)
@@ -134,6 +134,15 @@ def test_callback_never_restarts(policy: str | None) -> None:
     )
 
     assert construct_callback_pod(request(text)).spec.restart_policy == "Never"
+
+
+def test_volume_that_has_the_name_of_the_workloads_fails_the_launch_that_needs_it() -> None:
+    template = parse_template(PLAIN, "t")
+    template.spec.volumes = [k8s.V1Volume(name="callback-workload", empty_dir={})]
+
+    with pytest.raises(LaunchError, match=r"a volume named 'callback-workload'.*another name"):
+        construct_callback_pod(request(template, payload=SecretPayload("{}")))
+    assert construct_callback_pod(request(template)).spec.volumes[0].empty_dir == {}
 
 
 def test_template_that_cannot_be_combined_fails_the_launch() -> None:
@@ -366,9 +375,19 @@ def _raise(error: BaseException) -> Callable[[k8s.V1Pod], None]:
         _raise(ValueError("no such team")),
         _raise(SystemExit(3)),
         _raise(RecursionError()),
+        _raise(asyncio.CancelledError()),
+        _raise(type("PanicException", (BaseException,), {})("a Rust library's")),
         lambda pod: pod.metadata.annotations["try_number"],
     ],
-    ids=["KeyError-label", "ValueError", "SystemExit", "RecursionError", "KeyError-annotation"],
+    ids=[
+        "KeyError-label",
+        "ValueError",
+        "SystemExit",
+        "RecursionError",
+        "CancelledError",
+        "panic",
+        "KeyError-annotation",
+    ],
 )
 def test_hook_that_raises_fails_this_launch_only(hook: Callable[[k8s.V1Pod], object]) -> None:
     with pytest.raises(
@@ -391,6 +410,22 @@ def test_interrupt_during_the_hook_is_not_swallowed() -> None:
 def test_hook_that_leaves_no_pod_fails_the_launch(field: str, value: object) -> None:
     with pytest.raises(LaunchError, match="without metadata or containers"):
         hooked(lambda pod: setattr(pod, field, value))
+
+
+@pytest.mark.parametrize("what", ["labels", "annotations"])
+def test_hook_that_leaves_no_dictionary_of_labels_or_annotations_fails_the_launch(what: str) -> None:
+    with pytest.raises(LaunchError, match=f"pod_mutation_hook left {what} of type list"):
+        hooked(lambda pod: setattr(pod.metadata, what, ["a"]))
+
+
+def test_hook_cannot_have_the_callback_run_again_in_its_pod() -> None:
+    def hook(pod: k8s.V1Pod) -> None:
+        pod.spec.restart_policy = "Always"
+        pod.spec.containers[0].restart_policy = "Always"
+
+    pod = hooked(hook)
+
+    assert (pod.spec.restart_policy, pod.spec.containers[0].restart_policy) == ("Never", None)
 
 
 def test_hook_that_leaves_for_an_unwatched_namespace_fails_the_launch() -> None:

@@ -830,6 +830,37 @@ def seen_for(seconds: float, attempt: int = 1) -> Memory:
             deletes(waiting("Unschedulable", 660.0), "660 s", "Unschedulable: because", unstarted=True),
         ),
         case(
+            "pod-that-has-begun-and-waits-is-not-deleted-at-the-pending-timeout",
+            situation(QUEUED_ROW, pod(created_at=NOW - 660.0, started_at=NOW - 650.0), memory=seen_for(10.0)),
+            Occupy(),
+            LookAgain(NOW + 290),
+        ),
+        case(
+            "pod-that-has-begun-and-waits-ends-its-callback-with-the-reason",
+            situation(
+                QUEUED_ROW,
+                pod(created_at=NOW - 660.0, started_at=NOW - 650.0, reason="why", explained=True),
+                memory=seen_for(300.0),
+            ),
+            fails("may have begun", "was seen running", "for 300 s", "why"),
+        ),
+        case(
+            "pod-that-has-begun-and-waited-and-is-gone-is-not-launched-again",
+            situation(QUEUED_ROW, pod(started_at=NOW - 650.0, gone=True)),
+            lost("disappeared while running"),
+        ),
+        case(
+            "pod-whose-Secret-is-refused-for-now-says-so",
+            situation(
+                QUEUED_ROW,
+                waiting("ContainerCreating", 660.0),
+                memory=Memory(known=True, repeat_attempt=1, last_failure="403: exceeded quota: secrets=1"),
+            ),
+            Occupy(),
+            RecordAttempt(2),
+            deletes(waiting("ContainerCreating", 660.0), "exceeded quota: secrets=1", unstarted=True),
+        ),
+        case(
             "E1-creation-in-the-future-by-the-cluster-clock-is-no-timeout",
             situation(QUEUED_ROW, waiting("Unschedulable", -300.0)),
             Occupy(),

@@ -7,10 +7,9 @@ import time
 from typing import TYPE_CHECKING
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer
-from airflow_kubernetes_callbacks.callback_store import LaunchRecord
-from airflow_kubernetes_callbacks.metrics import deadline_of
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE, growing_pause
 from airflow_kubernetes_callbacks.reconcile import retry_delay
+from airflow_kubernetes_callbacks.row_data import LaunchRecord
 from airflow_kubernetes_callbacks.situation import Refusal
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class AnswerTaker:
         if answer.skipped:
             return
         if answer.view is not None:
-            self._metrics.launched(answer.view, deadline_of(track.workload), again=attempt > 1)
+            self._metrics.launched(answer.view, answer.deadline, again=attempt > 1)
             track.workload, track.create_failures, track.may_be_created = None, 0, False
             if self._records is not None:
                 pod = f"{answer.view.namespace}/{answer.view.name}"

@@ -10,7 +10,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_kubernetes_callbacks.outcome import remembering_the_wait
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, remembering_the_wait
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -73,6 +73,30 @@ def _newer(view: PodView, known: PodView) -> bool:
     return True
 
 
+def remembering_the_run(view: PodView, known: PodView) -> PodView:
+    """Return *view* with the begin of its container that *known*, an earlier look at the pod, has seen.
+
+    A kubelet that restarts may refuse a pod that it ran (NodeAffinity, UnexpectedAdmissionError), and says
+    nothing of its containers then (kubernetes/kubernetes#100467, #125579).
+    """
+    if known.started_at is None or view.outcome not in (
+        CallbackOutcome.PENDING,
+        CallbackOutcome.NEVER_STARTED,
+    ):
+        return view
+    if view.outcome is CallbackOutcome.PENDING:
+        return dataclasses.replace(view, started_at=known.started_at)
+    told = (
+        (view.reason or "").partition("Could not start: ")[2] or view.reason or "Kubernetes gives no reason"
+    )
+    return dataclasses.replace(
+        view,
+        outcome=CallbackOutcome.FAILED,
+        started_at=known.started_at,
+        reason=f"Ran and failed: its container was running, and its node does not report it any more: {told}",
+    )
+
+
 class CallbackCache:
     """Pods by callback, what is remembered of each callback, and which ones need a look."""
 
@@ -121,7 +145,7 @@ class CallbackCache:
             self._seen_at[view.uid] = max(seen_at, self._seen_at.get(view.uid, seen_at))
             if view == known or not _newer(view, known):
                 return False
-            view = remembering_the_wait(view, known)
+            view = remembering_the_wait(remembering_the_run(view, known), known)
             if known.explained and not view.explained and view.outcome is known.outcome:
                 view = dataclasses.replace(view, explained=True, reason=known.reason)
                 if dataclasses.replace(known, resource_version=view.resource_version) == view:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from airflow.configuration import conf
@@ -22,6 +22,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
+from airflow_kubernetes_callbacks.row_data import (
+    ACTIVE,
+    LaunchRecord,
+    row_state,
+    row_view,
+    run_id_in_context,
+    run_number,
+    with_record,
+)
 from airflow_kubernetes_callbacks.situation import RowState, RowView
 
 if TYPE_CHECKING:
@@ -35,19 +44,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-#: The key in ``callback.data`` under which this package keeps what must survive a restart.
-RECORD_KEY = "kubernetes_pod"
 _CHUNK = 500
-_ACTIVE = {CallbackState.QUEUED.value: RowState.QUEUED, CallbackState.RUNNING.value: RowState.RUNNING}
-_TERMINAL = {CallbackState.SUCCESS.value, CallbackState.FAILED.value}
-
-
-class LaunchRecord(NamedTuple):
-    """What is written into a QUEUED row: the attempt, and its pod once that exists."""
-
-    callback_id: str
-    attempt: int
-    pod: str | None
 
 
 def _chunks(ids: Iterable[str]) -> Iterator[list[UUID]]:
@@ -85,10 +82,10 @@ class CallbackStore:
         from airflow.models.callback import Callback, CallbackType
 
         query = select(Callback.id, Callback.state).where(
-            Callback.type == CallbackType.EXECUTOR.value, Callback.state.in_(list(_ACTIVE))
+            Callback.type == CallbackType.EXECUTOR.value, Callback.state.in_(list(ACTIVE))
         )
         with create_session(scoped=False) as session:
-            return {str(row_id): _ACTIVE[str(state)] for row_id, state in session.execute(query)}
+            return {str(row_id): ACTIVE[str(state)] for row_id, state in session.execute(query)}
 
     def rows(self, callback_ids: Iterable[str], *, with_live_pod: Collection[str] = ()) -> dict[str, RowView]:
         """Return the view of each row, by id; of a row that does not exist, one that says so.
@@ -107,16 +104,17 @@ class CallbackStore:
                     select(Callback.id, Callback.state, Callback.output).where(Callback.id.in_(chunk))
                 ):
                     views[str(row_id)] = replace(
-                        light[str(row_id)], state=_state(state, ours=True), recorded_end=output
+                        light[str(row_id)], state=row_state(state, ours=True), recorded_end=output
                     )
             columns = (Callback.id, Callback.state, Callback.type, Callback.data, Callback.output)
             for chunk in _chunks(set(views).difference(light)):
                 rows, unreadable = _read(session, columns, chunk)
                 # There is such a row, so its pod is not to be taken for a leftover.
                 views.update((str(row_id), RowView(str(row_id), RowState.NOT_OURS)) for row_id in unreadable)
+                run_ids = _run_ids([row.data for row in rows], session)
                 for row_id, state, row_type, data, output in rows:
                     ours = row_type == CallbackType.EXECUTOR.value and self._is_ours(data, session)
-                    view = _row_view(str(row_id), state, data, output, ours=ours)
+                    view = row_view(str(row_id), state, data, output, run_ids, ours=ours)
                     views[str(row_id)] = view
                     if view.state.active:
                         self._fixed[view.callback_id] = replace(
@@ -187,7 +185,7 @@ class CallbackStore:
                 ).all()
                 for callback in found:
                     if isinstance(callback.data, dict):
-                        callback.data = _with_record(callback.data, by_id[str(callback.id)])
+                        callback.data = with_record(callback.data, by_id[str(callback.id)])
                 if len(found) < len(chunk):
                     taken = {callback.id for callback in found}
                     still_queued = session.scalars(select(Callback.id).where(*queued))
@@ -263,46 +261,12 @@ def _read(session: Session, columns: tuple[Any, ...], ids: list[UUID]) -> tuple[
     return [row for rows in found for row in rows], unreadable
 
 
-def _record_in(data: Any) -> dict[str, Any]:
-    """Return what this package keeps in a row's ``data``; empty where there is nothing, or no dictionary."""
-    record = data.get(RECORD_KEY) if isinstance(data, dict) else None
-    return record if isinstance(record, dict) else {}
+def _run_ids(datas: Iterable[Any], session: Session) -> dict[int, str]:
+    """Return the ids, by number, of the Dag runs that only their number is known of: deadlines bring the id."""
+    from airflow.models.dagrun import DagRun
 
-
-def _with_record(data: dict[str, Any], record: LaunchRecord) -> dict[str, Any]:
-    recorded = _record_in(data)
-    known = recorded.get("attempt")
-    if isinstance(known, int) and (record.attempt, bool(record.pod)) < (known, "pod" in recorded):
-        return data  # a scheduler that hung: another one has launched since
-    kept: dict[str, Any] = {**recorded, "attempt": record.attempt}
-    kept.pop("pod", None)
-    if record.pod:
-        kept["pod"] = record.pod
-    return {**data, RECORD_KEY: kept}
-
-
-def _state(state: str | None, *, ours: bool) -> RowState:
-    if not ours:
-        return RowState.NOT_OURS
-    if state in _TERMINAL:
-        return RowState.TERMINAL
-    return _ACTIVE.get(state or "", RowState.NOT_OURS)
-
-
-def _row_view(callback_id: str, state: str | None, data: Any, output: str | None, *, ours: bool) -> RowView:
-    found = _state(state, ours=ours)
-    if not found.active:
-        return RowView(callback_id, found)
-    record = _record_in(data)
-    values: Mapping[str, Any] = data if isinstance(data, dict) else {}
-    attempt, pod, history = record.get("attempt"), record.get("pod"), record.get("history")
-    return RowView(
-        callback_id,
-        found,
-        next_attempt=attempt if isinstance(attempt, int) and attempt > 0 else 1,
-        launched_pod=pod if isinstance(pod, str) else None,
-        history=history if isinstance(history, int) else 0,
-        dag_id=str(values.get("dag_id") or ""),
-        path=str(values.get("path") or ""),
-        recorded_end=output or None,
-    )
+    numbers = {number for data in datas if not run_id_in_context(data) and (number := run_number(data))}
+    if not numbers:
+        return {}
+    query = select(DagRun.id, DagRun.run_id).where(DagRun.id.in_(numbers))
+    return {row.id: row.run_id for row in session.execute(query)}

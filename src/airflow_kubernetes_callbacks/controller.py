@@ -21,10 +21,10 @@ from airflow_kubernetes_callbacks.acting import Actor
 from airflow_kubernetes_callbacks.actions import Delete, EmitFailure, RecordAttempt
 from airflow_kubernetes_callbacks.answers import AnswerTaker
 from airflow_kubernetes_callbacks.cache import CallbackCache
-from airflow_kubernetes_callbacks.callback_store import LaunchRecord
 from airflow_kubernetes_callbacks.comparisons import Comparisons
 from airflow_kubernetes_callbacks.reconcile import decide
 from airflow_kubernetes_callbacks.reports import EndReports, ExecutorPort
+from airflow_kubernetes_callbacks.row_data import LaunchRecord
 from airflow_kubernetes_callbacks.situation import Memory, RowState, Situation
 from airflow_kubernetes_callbacks.unstarted import stalls
 
@@ -64,6 +64,7 @@ def _memory(track: Track | None) -> Memory:
         retry_at=track.retry_at,
         repeat_attempt=track.repeat_attempt,
         refusal=track.refusal,
+        last_failure=track.failure_told,
         denials=tuple((request, uid, words) for (request, uid), words in track.denied.items()),
         stalled=tuple(track.stalled_since.items()),
     )

@@ -27,6 +27,10 @@ class SecretTakenError(CallbackPodsError):
     """The Secret's name is still that of another pod's Secret: the request is made again when it is gone."""
 
 
+class UndoneError(CallbackPodsError):
+    """A request was accepted, and what it asked for was not done: asking again changes nothing."""
+
+
 class NameTakenError(CallbackPodsError):
     """The name of this launch's pod belongs to another pod, which stays: the next launch takes another name.
 

@@ -77,13 +77,13 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "deadline_alerts.callback_success",
         "counter",
-        ("path",),
+        ("path", "dag_id"),
         "Callbacks that succeeded; the triggerer counts its own under the same name.",
     ),
     Metric(
         "deadline_alerts.callback_failed",
         "counter",
-        ("path",),
+        ("path", "dag_id"),
         "Callbacks that failed; the triggerer counts its own under the same name.",
     ),
 )
@@ -126,7 +126,13 @@ class CallbackMetrics:
         self._count("reemitted")
 
     def ended(
-        self, outcome: CallbackOutcome, kind: FailureKind | None, view: PodView | None, path: str
+        self,
+        outcome: CallbackOutcome,
+        kind: FailureKind | None,
+        view: PodView | None,
+        *,
+        path: str,
+        dag_id: str,
     ) -> None:
         """The end of a callback is reported to the scheduler for the first time."""
         succeeded = outcome is CallbackOutcome.SUCCEEDED
@@ -136,7 +142,7 @@ class CallbackMetrics:
             self._count(f"failures.{kind.value}")
         if view is not None and view.started_at is not None:
             self._time("pod_to_running", view.started_at - view.created_at)
-        Stats.incr(f"deadline_alerts.callback_{state}", tags={**self._tags, "path": path})
+        Stats.incr(f"deadline_alerts.callback_{state}", tags={**self._tags, "path": path, "dag_id": dag_id})
         if self._traces is not None and view is not None:
             self._traces.ended(view, outcome, path)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING
 
 from airflow_kubernetes_callbacks import identity
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.pod_identity import check_annotations, put_identity
+from airflow_kubernetes_callbacks.pod_spec import base_container_of, never_restart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -23,11 +25,11 @@ def apply_mutation_hook(
     """Let the deployment's ``pod_mutation_hook`` change *pod*, and put back what makes it a callback pod.
 
     Put back: the name (it is what makes a launch happen once), identity labels and annotations,
-    ``restartPolicy: Never``, the finalizer. Everything else that the hook does is respected, a changed
+    ``restartPolicy: Never`` of the pod and of its base container, the finalizer. Everything else that the hook does is respected, a changed
     namespace too if it is watched.
 
-    :raises LaunchError: whatever the hook raises (``SystemExit`` too), or if what it leaves is no pod
-        that could run the callback.
+    :raises LaunchError: whatever the hook raises (``SystemExit`` and a library's panic too), or if what it
+        leaves is no pod that could run the callback.
     """
     name, namespace = pod.metadata.name, pod.metadata.namespace
     labels = _reserved(pod.metadata.labels)
@@ -35,7 +37,9 @@ def apply_mutation_hook(
     finalizers = list(pod.metadata.finalizers or [])
     try:
         hook(pod)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # a person's, at the command line
         raise LaunchError(
             f"pod_mutation_hook failed for this callback's pod: {type(error).__name__}: {error}. A callback "
             f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "
@@ -46,6 +50,7 @@ def apply_mutation_hook(
         raise LaunchError(_unwatched(pod.metadata.namespace, watched_namespaces, before_hook=namespace))
     pod.metadata.name, pod.metadata.generate_name = name, None
     pod.spec.restart_policy = "Never"
+    never_restart(base_container_of(pod))
     put_identity(pod, labels, annotations)
     if identity.RESULT_FINALIZER in finalizers and identity.RESULT_FINALIZER not in (
         pod.metadata.finalizers or []
@@ -62,6 +67,11 @@ def _reserved(values: dict[str, str] | None) -> dict[str, str]:
 def _check_hooked(pod: k8s.V1Pod) -> None:
     if pod.metadata is None or pod.spec is None or not pod.spec.containers:
         raise LaunchError("pod_mutation_hook left a pod without metadata or containers; correct the hook.")
+    for what in ("labels", "annotations"):
+        if not isinstance(found := getattr(pod.metadata, what) or {}, dict):
+            raise LaunchError(
+                f"pod_mutation_hook left {what} of type {type(found).__name__}, not a dictionary; correct the hook."
+            )
 
 
 def _unwatched(namespace: str, watched: Collection[str], *, before_hook: str) -> str:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
-from airflow_kubernetes_callbacks.errors import SecretRefusedError
+from airflow_kubernetes_callbacks.errors import SecretRefusedError, UndoneError
+from airflow_kubernetes_callbacks.identity import OWNER_LABEL
 from airflow_kubernetes_callbacks.launch_failure import launch_failure
+from airflow_kubernetes_callbacks.metrics import deadline_of
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
 from airflow_kubernetes_callbacks.redact import mask_log, mask_secrets
@@ -50,6 +52,8 @@ class Answer:
     view: PodView | None = None
     failure: ApiFailure | None = None
     launched_attempt: int | None = None
+    #: When the deadline of the launched callback was (epoch seconds), if its workload says so.
+    deadline: float | None = None
     #: The launch was not made: the row has moved on.
     skipped: bool = False
     #: The pod has the Secret that it waits for, if it waits for one.
@@ -68,11 +72,13 @@ class Launcher(Protocol):
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None: ...
 
 
-def _failed(pod: PodView, error: Exception, asked: PodRequest | None) -> Answer:
+def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Answer:
     """Return the answer to a request about a pod that failed."""
     if isinstance(error, SecretRefusedError):
         return Answer(pod.callback_id, failure=launch_failure(error), condemned=pod)
     failure = classify(error)
+    if isinstance(error, UndoneError):
+        failure = ApiFailure(ApiAnswer.PERMANENT, None, str(error))
     message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
     return Answer(
         pod.callback_id,
@@ -182,7 +188,7 @@ class Requests:
         def work() -> None:
             try:
                 answer = Answer(pod.callback_id, view=request(), supplied=supplies)
-            except Exception as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
                 answer = _failed(pod, error, asked)
                 if self._refused_and_gone(pod, answer):
                     answer = Answer(pod.callback_id, view=dataclasses.replace(pod, gone=True))
@@ -236,6 +242,11 @@ class Requests:
             if classify(error).answer not in (ApiAnswer.CONFLICT, ApiAnswer.NOT_FOUND):
                 raise
             return self._read_after(error, pod)
+        if adopted is not None and adopted.owner != self._me:
+            raise UndoneError(
+                f"the API server accepted that it is adopted and kept {adopted.owner!r} in its label "
+                f"{OWNER_LABEL}: admission changes it back"
+            )
         log.info("Adopted pod %s/%s of callback %s.", pod.namespace, pod.name, pod.callback_id)
         return adopted
 
@@ -269,7 +280,7 @@ class Requests:
             return None
 
     def _save_log(self, pod: PodView) -> None:
-        if not self._log_folder:
+        if not self._log_folder or pod.started_at is None or not pod.outcome.terminal:
             return
         path = None
         try:
@@ -281,8 +292,7 @@ class Requests:
             log.warning("The log of callback %s could not be kept at %s: %s", pod.callback_id, where, error)
 
     def _delete(self, pod: PodView, only_if_unchanged: bool) -> PodView:
-        if pod.started_at is not None and pod.outcome.terminal:
-            self._save_log(pod)
+        self._save_log(pod)
         try:
             there = self._client.delete_pod(pod, only_if_unchanged=only_if_unchanged)
         except Exception as error:
@@ -292,6 +302,7 @@ class Requests:
         return dataclasses.replace(pod, deleting=True) if there else dataclasses.replace(pod, gone=True)
 
     def _mark_done(self, pod: PodView) -> PodView:
+        self._save_log(pod)  # nobody looks at the pod again, and whoever deletes it does not ask
         try:
             self._client.mark_done(pod)
         except Exception as error:
@@ -341,12 +352,14 @@ class Requests:
     def _launch(self, ready: list[Ready]) -> None:
         try:
             results = self._launcher.launch(ready)
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001 - the same
             results = [error] * len(ready)
-        for (order, _), result in zip(ready, results, strict=True):
-            self._answer_launch(order, result)
+        for (order, workload), result in zip(ready, results, strict=True):
+            self._answer_launch(order, result, deadline_of(workload))
 
-    def _answer_launch(self, order: LaunchOrder, result: PodView | BaseException) -> None:
+    def _answer_launch(
+        self, order: LaunchOrder, result: PodView | BaseException, deadline: float | None = None
+    ) -> None:
         if isinstance(result, BaseException):
             failure = launch_failure(result)
             if failure.status is None and failure.answer is ApiAnswer.PERMANENT and failure.may_have_arrived:
@@ -355,7 +368,10 @@ class Requests:
                 log.error("Launch of callback %s failed unexpectedly.\n%s", order.callback_id, trace)
             self._answers.put(Answer(order.callback_id, failure=failure, launched_attempt=order.attempt))
         else:
-            self._answers.put(Answer(order.callback_id, view=result, launched_attempt=order.attempt))
+            created = Answer(
+                order.callback_id, view=result, launched_attempt=order.attempt, deadline=deadline
+            )
+            self._answers.put(created)
 
     def _with_workloads(self, orders: list[LaunchOrder]) -> list[Ready]:
         """Return the orders with their workloads; those for which none can be made are answered."""
@@ -365,7 +381,7 @@ class Requests:
                 workload = (
                     order.workload if order.workload is not None else self._make_workload(order.callback_id)
                 )
-            except Exception as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001 - the same
                 self._answer_launch(order, error)
             else:
                 ready.append((order, workload))
@@ -379,7 +395,7 @@ class Requests:
         """
         try:
             rows = self._store.rows([order.callback_id for order, _ in orders])
-        except Exception as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001 - the same
             for order, _ in orders:
                 self._answer_launch(order, error)
             return []

@@ -141,6 +141,7 @@ def construct_pod_shape(request: PodRequest) -> k8s.V1Pod:
     :raises LaunchError: as :func:`construct_callback_pod`.
     """
     template = copied(request.template)
+    _check_volumes(template, request)
     try:
         pod = PodGenerator.reconcile_pods(template, _overlay(request, template))
     except Exception as error:
@@ -158,6 +159,16 @@ def construct_pod_shape(request: PodRequest) -> k8s.V1Pod:
     if request.security_context == "restricted":
         harden(pod, base_container_of(pod))
     return pod
+
+
+def _check_volumes(template: k8s.V1Pod, request: PodRequest) -> None:
+    volumes = (template.spec.volumes if template.spec else None) or ()
+    taken = any(getattr(volume, "name", None) == WORKLOAD_VOLUME for volume in volumes)
+    if taken and isinstance(request.payload, SecretPayload):
+        raise LaunchError(
+            f"the pod template has a volume named {WORKLOAD_VOLUME!r}, the name under which the callback's workload "
+            "is mounted. Give the volume in pod_template_file another name."
+        )
 
 
 def pod_namespace(
@@ -245,9 +256,7 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
     """Set, on the combined pod, what the reconciliation cannot express or must not decide."""
     spec, base, settings = pod.spec, base_container_of(pod), request.settings
     base.termination_message_policy = "FallbackToLogsOnError"
-    for name in ("restart_policy", "restart_policy_rules"):
-        if getattr(base, name, None) is not None:
-            setattr(base, name, None)
+    never_restart(base)
     if settings.service_account_name:
         spec.service_account = None
     if settings.priority_class_name:
@@ -266,6 +275,13 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
     pod.metadata.generate_name = None
     if request.finalizer:
         pod.metadata.finalizers = [*(pod.metadata.finalizers or []), identity.RESULT_FINALIZER]
+
+
+def never_restart(base: k8s.V1Container) -> None:
+    """Take off what would run the callback again within its pod (KEP-5307)."""
+    for name in ("restart_policy", "restart_policy_rules"):
+        if getattr(base, name, None) is not None:
+            setattr(base, name, None)
 
 
 def _combined_resources(

@@ -222,7 +222,7 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     condemned = dict(situation.memory.condemned).get(pod.uid)
     begun_unseen = pod.outcome is CallbackOutcome.PENDING and condemned is None and pod.node is not None
     begun_unseen = begun_unseen and not recorded and not situation.api_owns_running
-    if may_have_begun(situation) or begun_unseen:
+    if may_have_begun(situation) or pod.started_at is not None or begun_unseen:
         return (EmitFailure(_disappeared(pod), FailureKind.LOST),)
     reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
     if launches > settings.launch_retries:

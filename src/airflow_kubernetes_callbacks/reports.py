@@ -100,10 +100,10 @@ class EndReports:
         """Tell the metrics, and of a failure the audit log, how the callback ended."""
         view = self._latest(callback_id)
         path = row.path if row else ""
-        self._metrics.ended(outcome, kind, view, path)
+        dag_id = (view.dag_id if view else "") or (row.dag_id if row else "")
+        self._metrics.ended(outcome, kind, view, path=path, dag_id=dag_id)
         if info is not None:
-            dag_id = (view.dag_id if view else "") or (row.dag_id if row else "")
-            run_id = view.run_id if view else ""
+            run_id = (view.run_id if view else "") or (row.run_id if row else "")
             self._executor.note("callback failed", dag_id, run_id, f"Callback {callback_id} {path}: {info}")
 
     def recorded(self, callback_id: str, row: RowView) -> None:

@@ -39,6 +39,7 @@ class RowView:
     #: Pods up to this attempt are history: a person had the callback run again after them.
     history: int = 0
     dag_id: str = ""
+    run_id: str = ""
     path: str = ""
     #: Its end is recorded (a person cancelled it) though the state says otherwise: what core writes
     #: without looking (an event that was under way, a hand-over) came after it.
@@ -85,6 +86,8 @@ class Memory:
     refusal: Refusal | None = None
     #: Requests that were refused for good: what, of which pod (uid), and in which words.
     denials: tuple[tuple[PodRequest, str, str], ...] = ()
+    #: In which words the last request about its pods failed; empty where it did not.
+    last_failure: str = ""
     #: Since when (epoch seconds) a pod is seen to wait for what is not waited for long, by uid.
     stalled: tuple[tuple[str, float], ...] = ()
 

@@ -48,10 +48,11 @@ START_ERRORS = frozenset(
 def stalls(row: RowView, pod: PodView) -> bool:
     """Tell whether the pod waits for what is not waited for long from when it is first seen to.
 
-    That is an error, or any wait though the row says that its callback has begun.
+    That is an error, or any wait though its callback has begun.
     """
     waits = pod.outcome is CallbackOutcome.PENDING and not pod.gone
-    return waits and (row.state is RowState.RUNNING or pod.waiting_reason in START_ERRORS)
+    begun = row.state is RowState.RUNNING or pod.started_at is not None
+    return waits and (begun or pod.waiting_reason in START_ERRORS)
 
 
 def pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
@@ -61,7 +62,7 @@ def pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) 
         if pod.node is None:
             return let_go(situation, settings, pod, _could_not_start(pod))
         return until_its_node_answers(situation, settings, pod)
-    if may_have_begun(situation):
+    if may_have_begun(situation) or pod.started_at is not None:
         return _begun_and_waiting(situation, settings, pod)
     waited_too_long_at = _given_up_at(situation, settings, pod)
     if situation.now < waited_too_long_at:
@@ -72,6 +73,8 @@ def pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) 
         return (Occupy(), Explain(pod))
     reason = pod.reason or "its container did not start and Kubernetes gives no reason"
     waited = max(0.0, situation.now - situation.by_own_clock(pod.created_at))
+    if situation.memory.repeat_attempt is not None and situation.memory.last_failure:
+        reason = f"{reason}; {situation.memory.last_failure}"  # the Secret that it waits for is refused
     # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone. That
     # it did not begin is recorded before, for a scheduler that comes when this one died in between.
     why = f"Could not start within {waited:.0f} s: {reason}"
@@ -91,7 +94,7 @@ def _given_up_at(situation: Situation, settings: CallbackSettings, pod: PodView)
 
 
 def _begun_and_waiting(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    """The row says RUNNING and the pod shows no container that runs: not yet, or not any more.
+    """The callback has begun and the pod shows no container that runs: not yet, or not any more.
 
     What the kubelet tells may be late, or wrong for a while after its restart; a pod that has begun is not
     deleted for that.
@@ -102,11 +105,12 @@ def _begun_and_waiting(situation: Situation, settings: CallbackSettings, pod: Po
     if not pod.explained:
         return (Occupy(), Explain(pod))
     shown = f"its pod has shown no container that runs for {situation.now - since:.0f} s"
-    return (_may_have_begun_failure(shown, pod.reason or "Kubernetes gives no reason"),)
+    return (_may_have_begun_failure(situation, shown, pod.reason or "Kubernetes gives no reason"),)
 
 
-def _may_have_begun_failure(shown: str, told: str) -> EmitFailure:
-    return EmitFailure(f"The callback may have begun: its row says RUNNING, though {shown} ({told})")
+def _may_have_begun_failure(situation: Situation, shown: str, told: str) -> EmitFailure:
+    begun = "its row says RUNNING" if may_have_begun(situation) else "its container was seen running"
+    return EmitFailure(f"The callback may have begun: {begun}, though {shown} ({told})")
 
 
 def until_its_node_answers(
@@ -138,7 +142,8 @@ def unstarted_pod(situation: Situation, settings: CallbackSettings, pod: PodView
     reason = pod.reason or "Could not start, and Kubernetes gives no reason."
     if may_have_begun(situation):
         told = reason.partition("Could not start: ")[2] or reason
-        return (_may_have_begun_failure("its pod never showed a container that started", told),)
+        shown = "its pod shows no container that started"
+        return (_may_have_begun_failure(situation, shown, told),)
     launches = launches_so_far(situation, pod)
     if launches > settings.launch_retries:
         return (

@@ -54,7 +54,7 @@ class WorkerPool:
             try:
                 if not self._stopped:
                     work()
-            except Exception:
+            except BaseException:  # a library's panic must not take the thread along
                 log.exception("A request for a callback pod failed in a way that nobody expected.")
             finally:
                 with self._lock:

@@ -30,7 +30,6 @@ from urllib3.exceptions import ProtocolError
 from airflow_kubernetes_callbacks import (
     acting,
     answers,
-    callback_store,
     comparison,
     comparisons,
     controller,
@@ -38,6 +37,7 @@ from airflow_kubernetes_callbacks import (
     pod_client,
     pod_requests,
     reports,
+    row_data,
 )
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import (
@@ -156,8 +156,8 @@ class MemoryStore:
                 views[callback_id] = RowView(callback_id, RowState.ABSENT)
             else:
                 data = _history(row.data) if callback_id in with_live_pod else row.data
-                views[callback_id] = callback_store._row_view(
-                    callback_id, row.state, data, row.output, ours=True
+                views[callback_id] = row_data.row_view(
+                    callback_id, row.state, data, row.output, {}, ours=True
                 )
         return views
 
@@ -182,7 +182,7 @@ class MemoryStore:
         for record in records:
             row = self._database.get(record.callback_id)
             if row is not None and row.state == QUEUED:
-                row.data = callback_store._with_record(row.data, record)
+                row.data = row_data.with_record(row.data, record)
         return set()
 
 

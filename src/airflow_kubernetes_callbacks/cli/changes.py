@@ -10,8 +10,8 @@ from airflow.models.log import Log
 from airflow.utils.session import create_session
 from sqlalchemy import select, update
 
-from airflow_kubernetes_callbacks.callback_store import RECORD_KEY
 from airflow_kubernetes_callbacks.cli.model import ACTIVE_STATES, FAILED, PENDING
+from airflow_kubernetes_callbacks.row_data import RECORD_KEY
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session

@@ -12,9 +12,9 @@ from airflow.models.log import Log
 from airflow.utils.session import create_session
 from sqlalchemy import and_, or_, select
 
-from airflow_kubernetes_callbacks.callback_store import RECORD_KEY
 from airflow_kubernetes_callbacks.cli.model import CallbackRecord
 from airflow_kubernetes_callbacks.routing import ExecutorEntry, resolve
+from airflow_kubernetes_callbacks.row_data import RECORD_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
