@@ -70,6 +70,20 @@ TOO_LARGE_TO_SEND = (
     "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097279 vs. 2097152)"
 )
 DENIED = 'admission webhook "validate.kyverno.svc" denied the request: no latest tags'
+NO_QUEUE = 'admission webhook "mpod.kb.io" denied the request: localqueues.kueue.x-k8s.io "alerts" not found'
+
+#: What ends a denial by a webhook that looks an image up, or asks another service.
+PASSING_CAUSES = {
+    "deadline": 'Failed to get the image config/digest for "airflow:1" on "docker.io": context deadline exceeded',
+    "connect-timeout": 'Get "https://ghcr.io/v2/": dial tcp: i/o timeout',
+    "tls-timeout": 'Get "https://ghcr.io/v2/": net/http: TLS handshake timeout',
+    "refused": "dial tcp 10.0.0.1:443: connect: connection refused",
+    "reset": "read tcp 10.0.0.2:4711->10.0.0.1:443: read: connection reset by peer",
+    "throttled": "unexpected status code 429 Too Many Requests",
+    "throttled-in-one-word": "TOOMANYREQUESTS: pull rate limit",
+    "no-such-host": "dial tcp: lookup ghcr.io on 10.96.0.10:53: no such host",
+    "name-server": "dial tcp: lookup ghcr.io on 10.96.0.10:53: server misbehaving",
+}
 
 
 def status(code, message="it is so", reason=""):
@@ -87,7 +101,13 @@ ANSWERS = [
     pytest.param(*status(403, NOT_ALLOWED, "Forbidden"), FORBIDDEN, id="C2-forbidden"),
     pytest.param(403, "<html>Forbidden</html>", TRANSIENT, id="403-of-a-gateway"),
     pytest.param(403, NOT_ALLOWED, FORBIDDEN, id="403-in-plain-text"),
-    pytest.param(403, None, FORBIDDEN, id="403-without-words"),
+    pytest.param(403, None, FORBIDDEN, id="403-without-a-body"),
+    pytest.param(403, "", TRANSIENT, id="403-empty"),
+    pytest.param(403, "\r\n", TRANSIENT, id="403-blank"),
+    pytest.param(400, "", TRANSIENT, id="400-empty"),
+    pytest.param(400, None, PERMANENT, id="400-without-a-body"),
+    pytest.param(422, "", PERMANENT, id="422-empty"),
+    pytest.param(400, "[" * 100_000, TRANSIENT, id="400-nested-too-deep"),
     pytest.param(400, "<html>400 Bad Request</html>", TRANSIENT, id="400-of-a-gateway"),
     pytest.param(*status(403, POD_SECURITY, "Forbidden"), FORBIDDEN, id="pod-security"),
     pytest.param(*status(403, MUST_SPECIFY, "Forbidden"), FORBIDDEN, id="quota-wants-resources"),
@@ -114,6 +134,17 @@ ANSWERS = [
         *status(400, "Pod in version v1 cannot be handled", "BadRequest"), PERMANENT, id="C2-bad-request"
     ),
     pytest.param(*status(400, DENIED), PERMANENT, id="C15-denied-by-a-webhook"),
+    pytest.param(*status(403, DENIED, "Forbidden"), FORBIDDEN, id="denied-by-a-webhook-as-forbidden"),
+    *(
+        pytest.param(
+            *status(code, f"{DENIED.partition('no latest')[0]}{cause}"),
+            TRANSIENT,
+            id=f"{code}-denied-for-{name}",
+        )
+        for code in (400, 403)
+        for name, cause in PASSING_CAUSES.items()
+    ),
+    pytest.param(*status(400, PASSING_CAUSES["deadline"]), PERMANENT, id="such-words-and-no-denial"),
     pytest.param(
         *status(422, "spec.volumes[1].name: Duplicate value", "Invalid"), PERMANENT, id="C17-invalid"
     ),
@@ -325,6 +356,7 @@ def test_only_an_answer_of_the_server_itself_says_that_nothing_was_created(error
         pytest.param(
             *status(404, 'namespaces "x" not found', "NotFound"), "Create the namespace", id="namespace"
         ),
+        pytest.param(*status(404, NO_QUEUE, "NotFound"), "", id="not-found-by-a-webhook"),
         pytest.param(*status(422, "spec.volumes[1].name: Duplicate value", "Invalid"), "", id="invalid"),
         pytest.param(*status(400, f"a webhook quotes: {NOT_ALLOWED}"), "", id="other-answer-with-such-words"),
     ],

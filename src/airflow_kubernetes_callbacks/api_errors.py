@@ -29,7 +29,7 @@ _TRANSIENT_STATUSES = frozenset({408, 425, 429})
 #: But these, of what stores an object or brings it there, come as a 500 too and never pass
 #: (argoproj/argo-workflows#2936).
 _TOO_LARGE = ("request is too large", "trying to send message larger than max")
-#: The kind of an answer that is no JSON object.
+#: The kind of an answer that is no JSON object, or has no words at all.
 _PAGE = "page"
 #: What a gateway or a firewall may answer too, on a page of its own, and for a while.
 _GATEWAY_STATUSES = frozenset({400, 403, 404})
@@ -44,8 +44,20 @@ _PASSING_REFUSALS = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "error looking up service account",  # that of a new namespace is made a moment later
 )
+#: How Kubernetes begins a webhook's denial; the webhook chooses the code, most often one of these.
+_DENIED = "denied the request"
+_DENIALS = frozenset({400, 403})
+#: What a webhook denies a pod with for as long as it does not reach what it asks itself: a registry, a name
+#: server (CrowdStrike/falcon-helm#98).
+_PASSING_CAUSE = re.compile(
+    r"context deadline exceeded|i/o timeout|TLS handshake timeout|connection (?:refused|reset)"
+    r"|too ?many ?requests|no such host|server misbehaving",
+    re.IGNORECASE,
+)
 #: The account ``default`` is made by Kubernetes itself, any other by a person.
 _NO_ACCOUNT = re.compile(r'serviceaccount "(?!default")[^"]*" not found')
+#: The namespace is what is missing, and nothing that a webhook looked for.
+_NO_NAMESPACE = re.compile(r'\bnamespaces "')
 #: What is to be done about a refusal, by a pattern in the API server's words.
 _REMEDIES = (
     (re.compile(r"cannot \w+ resource"), "Grant the scheduler's service account the verb named here."),
@@ -113,14 +125,18 @@ class ApiFailure:
 def _body(error: Any) -> tuple[str, str, str]:
     """Return (kind, reason, message) of an API error; a body of any kind is tolerated.
 
-    Text that is no JSON object is of the kind ``_PAGE``: it is of somebody who stands before the API server.
+    Text that is no JSON object is of the kind ``_PAGE``, and so is an empty one: it is of somebody who stands
+    before the API server, whose own refusals always have words. An error without a body at all is another
+    thing: a client made it of something else, a watch's last event for one.
     """
     body = getattr(error, "body", None)
     if isinstance(body, bytes):
         body = body.decode("utf-8", "replace")
+    if isinstance(body, str) and not body.strip():
+        return _PAGE, "", _told(str(getattr(error, "reason", "") or "no message"))
     try:
         status = json.loads(body) if body else {}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         status = body
     if not isinstance(status, dict):
         status = {"kind": _PAGE, "message": str(status)}
@@ -150,6 +166,8 @@ def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
         return ApiAnswer.ALREADY_EXISTS if already_exists else ApiAnswer.CONFLICT
     if status in _GATEWAY_STATUSES and kind == _PAGE and not _KUBERNETES_OWN.search(message):
         # It comes from what stands before the API server, and says nothing about the object.
+        return ApiAnswer.TRANSIENT
+    if status in _DENIALS and _DENIED in message and _PASSING_CAUSE.search(message):
         return ApiAnswer.TRANSIENT
     if status == 403 and any(words in message for words in _PASSING_REFUSALS):
         return ApiAnswer.FORBIDDEN if _NO_ACCOUNT.search(message) else ApiAnswer.TRANSIENT
@@ -244,7 +262,7 @@ def classify(error: BaseException) -> ApiFailure:
 
 def remedy(failure: ApiFailure) -> str:
     """Return what is to be done about a request that was refused for good; empty where nothing is plain."""
-    if failure.answer is ApiAnswer.NOT_FOUND:
+    if failure.answer is ApiAnswer.NOT_FOUND and _NO_NAMESPACE.search(failure.message):
         return "Create the namespace, or correct the one in the configuration."
     if failure.answer is not ApiAnswer.FORBIDDEN:
         return ""
