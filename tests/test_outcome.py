@@ -282,6 +282,41 @@ CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] 
         FAILED,
         ("node node-1 was lost", "may have begun", "node no longer exists"),
     ),
+    "node lost while creating, deleted by a cloud's controller": (
+        pod(
+            "Failed",
+            [status(state=waiting("ContainerCreating"))],
+            conditions=[
+                disrupted("DeletionByGCPControllerManager", "GCPControllerManager: node no longer exists")
+            ],
+        ),
+        False,
+        FAILED,
+        ("node node-1 was lost", "may have begun", "GCPControllerManager"),
+    ),
+    "gone while pending on a node lost by a cloud": (
+        pod(
+            "Pending",
+            [status(state=waiting("ContainerCreating"))],
+            conditions=[disrupted("DeletionByOther", "Other: the node no longer exists.")],
+            **DELETING,
+        ),
+        True,
+        FAILED,
+        ("may have begun",),
+    ),
+    "pending on a tainted node": (
+        pod(
+            "Failed",
+            [status(state=waiting("ContainerCreating"))],
+            conditions=[
+                disrupted("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+            ],
+        ),
+        False,
+        NEVER,
+        ("NoExecute",),
+    ),
     "unknown exit of a runtime": (
         pod("Failed", [status(state=terminated(255, "Unknown", started=ZERO_TIME, finished=ZERO_TIME))]),
         False,

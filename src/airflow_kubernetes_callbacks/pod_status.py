@@ -58,6 +58,9 @@ _REMOVAL_SECONDS = 10
 
 #: Nobody can say what a container did on a node that the cluster lost.
 _NODE_LOST = frozenset({"NodeLost", "DeletionByPodGC", "NodeUnreachable"})
+#: How whoever deletes the pods of such a node ends the message of the condition: pod garbage collection, and
+#: cloud controller managers, which have reasons of their own (kubernetes-sigs/prow#117).
+_NODE_IS_GONE = "node no longer exists"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,10 @@ def node_lost(pod: Mapping[str, Any]) -> bool:
     """Tell whether the cluster lost sight of the node that the pod was assigned to."""
     if not text_of(mapping(pod, "spec"), "nodeName"):
         return False
-    words = (text_of(mapping(pod, "status"), "reason"), text_of(disruption(pod), "reason"))
+    taken = disruption(pod)
+    if (text_of(taken, "message") or "").rstrip(" .").endswith(_NODE_IS_GONE):
+        return True
+    words = (text_of(mapping(pod, "status"), "reason"), text_of(taken, "reason"))
     return any(word in _NODE_LOST for word in words)
 
 
