@@ -239,6 +239,36 @@ CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] 
         NEVER,
         (COULD_NOT_START, "ImagePullBackOff", "DeadlineExceeded"),
     ),
+    "created and could not be run": (
+        pod(
+            "Failed",
+            [status(state=waiting("RunContainerError", "no such file"), containerID="containerd://abc")],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "RunContainerError", "no such file"),
+    ),
+    "created again after it could not be run": (
+        pod(
+            "Failed",
+            [
+                status(
+                    state=waiting(None),
+                    last=terminated(128, "StartError", "no such file", started=ZERO_TIME),
+                    containerID="containerd://abc",
+                )
+            ],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "StartError", "no such file"),
+    ),
+    "waits without a word and was not created": (
+        pod("Failed", [status(state={"waiting": {}}, containerID="")]),
+        False,
+        NEVER,
+        (COULD_NOT_START,),
+    ),
     # it may have begun
     "lost container that had an id": (
         pod("Failed", [unlocated(containerID="containerd://abc")]),
@@ -316,6 +346,29 @@ CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] 
         False,
         NEVER,
         ("NoExecute",),
+    ),
+    "created and not seen to start": (
+        pod("Failed", [status(state={"waiting": {}}, last={"waiting": {}}, containerID="eci://abc")]),
+        False,
+        FAILED,
+        (RAN_AND_FAILED, "may have begun"),
+    ),
+    "gone when it was created and not seen to start": (
+        pod("Pending", [status(state={"waiting": {}}, containerID="containerd://abc")], **DELETING),
+        True,
+        FAILED,
+        (RAN_AND_FAILED, "may have begun"),
+    ),
+    "evicted when it was created and not seen to start": (
+        pod(
+            "Failed",
+            [status(state=waiting("ContainerCreating"), containerID="containerd://abc")],
+            reason="Evicted",
+            message="The node was low on resource: memory.",
+        ),
+        False,
+        FAILED,
+        (RAN_AND_FAILED, "may have begun", "Evicted"),
     ),
     "unknown exit of a runtime": (
         pod("Failed", [status(state=terminated(255, "Unknown", started=ZERO_TIME, finished=ZERO_TIME))]),
@@ -638,6 +691,11 @@ WAITS: dict[str, tuple[dict[str, Any], str | None, tuple[str, ...]]] = {
     ),
     "nothing to say": (pod("Pending", [status(state=waiting("ContainerCreating"))]), None, ()),
     "waits without a reason": (pod("Pending", [status(state=waiting(None))]), None, ()),
+    "created and about to start": (
+        pod("Pending", [status(state=waiting(None), containerID="containerd://abc")]),
+        None,
+        (),
+    ),
 }
 
 

@@ -81,6 +81,8 @@ class BaseStatus:
     finished_at: str | None
     #: The kubelet reports on this container.
     reported: bool
+    #: The container has an id: it was created, which is the last thing before its process starts.
+    created: bool
 
 
 def mapping(value: object, key: str) -> dict[str, Any]:
@@ -131,6 +133,7 @@ def base_status(pod: Mapping[str, Any]) -> BaseStatus:
         started_at=_real_time(end.get("startedAt")) or _real_time(running.get("startedAt")),
         finished_at=_real_time(end.get("finishedAt")),
         reported=bool(state or last),
+        created=text_of(status, "containerID") is not None,
     )
 
 
@@ -198,8 +201,14 @@ def rejected(pod: Mapping[str, Any]) -> bool:
 
 
 def may_have_begun(pod: Mapping[str, Any], base: BaseStatus) -> bool:
-    """Tell whether the base container of a pod that ended may have begun, though none says so."""
+    """Tell whether the base container of a pod that ended may have begun, though none says so.
+
+    One that was created and shows neither an end nor an error was about to start when it was last seen: the
+    kubelet says so as ``waiting: {}`` with a ``containerID`` (argoproj/argo-workflows#3879).
+    """
     if node_lost(pod):
+        return True
+    if base.created and not base.ended and base.word not in START_FAILURES:
         return True
     if base.reported or rejected(pod) or failed_init(pod) is not None:
         return False
