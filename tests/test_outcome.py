@@ -181,6 +181,53 @@ CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] 
         NEVER,
         (COULD_NOT_START, "init container fetch", "exit code 2", "repository not found"),
     ),
+    "init container could not be executed": (
+        pod(
+            "Failed",
+            [status(state=waiting("PodInitializing"))],
+            init=[
+                status("fetch", terminated(128, "StartError", 'exec: "nope": not found', started=ZERO_TIME))
+            ],
+            init_containers=[INIT],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "init container fetch", "StartError", "exit code 128", 'exec: "nope": not found'),
+    ),
+    "init container cannot run, docker": (
+        pod(
+            "Failed",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("fetch", terminated(127, "ContainerCannotRun", "no such file", started=None))],
+            init_containers=[INIT],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "init container fetch", "ContainerCannotRun", "exit code 127", "no such file"),
+    ),
+    "init container could not be executed, base without a status": (
+        pod(
+            "Failed",
+            None,
+            init=[status("fetch", terminated(128, "StartError", "not found", started=ZERO_TIME))],
+            init_containers=[INIT],
+        ),
+        False,
+        NEVER,
+        (COULD_NOT_START, "init container fetch", "StartError"),
+    ),
+    "init container never was": (
+        pod(
+            "Failed",
+            [unlocated(containerID="")],
+            init=[{**unlocated(containerID=""), "name": "fetch"}],
+            init_containers=[INIT],
+            reason="DeadlineExceeded",
+        ),
+        False,
+        NEVER,
+        (f"{COULD_NOT_START}: DeadlineExceeded",),
+    ),
     "out of cpu": (
         pod(
             "Failed",

@@ -139,11 +139,15 @@ def base_status(pod: Mapping[str, Any]) -> BaseStatus:
 
 def _end_of_begun(end: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
     """Tell whether a terminated state is that of a process that had been started."""
-    word = text_of(end, "reason")
-    if word == STATUS_UNKNOWN and not _real_time(end.get("startedAt")):
-        existed = text_of(status, "containerID") or text_of(end, "containerID") or status.get("restartCount")
-        return bool(existed) or "used to be Running" in str(end.get("message"))
-    return word not in START_FAILURES
+    return text_of(end, "reason") not in START_FAILURES and not _end_of_nothing(end, status)
+
+
+def _end_of_nothing(end: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Tell whether a terminated state is what the kubelet writes for a container that never was."""
+    if text_of(end, "reason") != STATUS_UNKNOWN or _real_time(end.get("startedAt")):
+        return False
+    existed = text_of(status, "containerID") or text_of(end, "containerID") or status.get("restartCount")
+    return not existed and "used to be Running" not in str(end.get("message"))
 
 
 def _real_time(value: object) -> str | None:
@@ -232,11 +236,11 @@ def ended_by_deletion(pod: Mapping[str, Any], base: BaseStatus) -> bool:
 
 
 def failed_init(pod: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the status of an init container that ended with an error, if there is one."""
+    """Return how an init container ended that failed, or could not be executed, if there is one."""
     for status in _init_statuses(pod):
         for state in (mapping(status, "state"), mapping(status, "lastState")):
             end = mapping(state, "terminated")
-            if end and _exit_code(end) != 0 and _end_of_begun(end, status):
+            if end and _exit_code(end) != 0 and not _end_of_nothing(end, status):
                 return {"name": status.get("name"), **end}
     return None
 
