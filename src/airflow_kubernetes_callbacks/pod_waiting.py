@@ -19,15 +19,20 @@ _TRANSIENT_PULL = re.compile(
     # A limit on pulls: the node's own, a registry's, an account's.
     r"qps exceeded|too ?many ?requests|rate ?limit|rate exceeded|quota exceeded|account limit"
     # No answer, or one that broke off.
-    r"|time-?out|timed out|deadline exceeded|connection (?:reset|refused)|unexpected eof"
-    # A registry, or what it asks about a login, that is down.
+    r"|time-?out|timed out|deadline exceeded|connection (?:reset|refused)|unexpected eof|(?-i:\sEOF\b)"
+    r"|network is unreachable|no route to host|server sent goaway"
+    # A registry, or what it asks about a login, that is down; a name server that is.
     r"|internal server error|bad gateway|service (?:temporarily )?unavailable|temporarily unavailable"
-    r"|registry is unavailable|temporary failure",
+    r"|registry is unavailable|temporary failure|server misbehaving"
+    # What a content delivery network answers for a registry that it does not reach, in a number of its own.
+    r"|unexpected status(?: code| from \w+ request(?: to)?)?[:\s]+52\d\b",
     re.IGNORECASE,
 )
 #: An image, an address, a path: their words say nothing about the error.
 _NAMES = re.compile(r"\S*/\S*")
 _PULL_ERRORS = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
+#: Errors that are about an image and do not say so in their word.
+_ABOUT_IMAGES = frozenset({"RegistryUnavailable", "SignatureValidationFailed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +73,8 @@ def _container_wait(pod: Mapping[str, Any]) -> tuple[str, str | None] | None:
         name = text_of(item, "name") or "?"
         message = text_of(waits, "message")
         image = images.get(name) or text_of(item, "image")
-        about = f"container {name}" + (f", image {image}" if "Image" in word and image else "")
+        with_image = image and ("Image" in word or word in _ABOUT_IMAGES)
+        about = f"container {name}" + (f", image {image}" if with_image else "")
         return word, f"{about}: {message}" if message else about
     return None
 

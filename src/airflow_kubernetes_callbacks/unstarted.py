@@ -36,6 +36,7 @@ START_ERRORS = frozenset(
         "InvalidImageName",
         "ImageInspectError",
         "RegistryUnavailable",
+        "SignatureValidationFailed",
         "CreateContainerConfigError",
         "CreateContainerError",
         "RunContainerError",
