@@ -886,6 +886,12 @@ def seen_for(seconds: float, attempt: int = 1) -> Memory:
             for word in sorted(START_ERRORS)
         ),
         case(
+            "image-whose-signature-is-not-valid-gets-that-grace-too",
+            situation(QUEUED_ROW, waiting("SignatureValidationFailed", 200.0), memory=seen_for(30.0)),
+            Occupy(),
+            LookAgain(NOW + 30),
+        ),
+        case(
             "wait-that-kubernetes-does-not-explain-says-so",
             situation(QUEUED_ROW, pod(created_at=NOW - 301, reason=None)),
             Occupy(),
