@@ -257,6 +257,12 @@ CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] 
         NEVER,
         ("MemoryPressure",),
     ),
+    "evicted at admission by an older kubelet": (
+        pod("Failed", None, reason="Evicted", message="Pod The node had condition: [DiskPressure]. "),
+        False,
+        NEVER,
+        (COULD_NOT_START, "Evicted", "DiskPressure"),
+    ),
     "evicted before it began": (
         pod(
             "Failed",
@@ -474,6 +480,37 @@ CASES: dict[str, tuple[dict[str, Any], bool, CallbackOutcome, tuple[str, ...]]] 
         False,
         FAILED,
         ("PreemptionByScheduler", "higher priority"),
+    ),
+    "preempted by Kueue": (
+        pod(
+            "Failed",
+            [status(state=terminated(143))],
+            conditions=[
+                condition(
+                    "TerminationTarget",
+                    "True",
+                    "WorkloadEvictedDueToPreempted",
+                    "Preempted to accommodate a workload (UID: x) due to prioritization in the ClusterQueue",
+                )
+            ],
+            **DELETING,
+        ),
+        False,
+        FAILED,
+        ("SIGTERM", "WorkloadEvictedDueToPreempted: Preempted to accommodate a workload"),
+    ),
+    "Kubernetes' own condition before that of Kueue": (
+        pod(
+            "Failed",
+            [status(state=terminated(143))],
+            conditions=[
+                condition("TerminationTarget", "True", "StoppedByKueue", "Stopped"),
+                disrupted("DeletionByPodGC", "PodGC: node no longer exists"),
+            ],
+        ),
+        False,
+        FAILED,
+        ("DeletionByPodGC",),
     ),
     "evicted by the API, ended well": (
         pod(

@@ -35,7 +35,8 @@ START_FAILURES = frozenset(
 )
 STATUS_UNKNOWN = "ContainerStatusUnknown"
 
-_REJECTED = ("Pod was rejected", "Pod Predicate", "Pod was rejected as the node is shutting down")
+#: How the kubelet begins the message when it refuses a pod, older ones too.
+_REJECTED = ("Pod was rejected", "Pod Predicate", "Pod The node had condition:")
 _REJECTIONS = frozenset(
     {
         "UnexpectedAdmissionError",
@@ -174,8 +175,11 @@ def epoch_seconds(value: object) -> float | None:
 
 
 def disruption(pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the condition that says that Kubernetes itself took the pod away, or an empty object."""
-    return condition(pod, "DisruptionTarget", "True")
+    """Return the condition that says that the cluster itself took the pod away, or an empty object.
+
+    Kubernetes has one for it, and Kueue another one of its own.
+    """
+    return condition(pod, "DisruptionTarget", "True") or condition(pod, "TerminationTarget", "True")
 
 
 def condition(pod: Mapping[str, Any], kind: str, status: str) -> dict[str, Any]:
