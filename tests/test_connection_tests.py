@@ -86,14 +86,29 @@ class TestDecision:
             pytest.param(SUCCEEDED, Progress.ACTIVE, {}, Step.FAIL, "without telling", id="ended_in_silence"),
             pytest.param(KILLED, Progress.ACTIVE, {}, Step.FAIL, "OOMKilled", id="killed"),
             pytest.param(EVICTED, Progress.ACTIVE, {}, Step.FAIL, "low on memory", id="evicted"),
-            pytest.param(NO_IMAGE, Progress.ACTIVE, {"waited": 9}, Step.WAIT, "", id="image_may_come_yet"),
             pytest.param(
                 NO_IMAGE,
                 Progress.ACTIVE,
-                {"waited": 10},
+                {"waited": 70, "faulty_for": 9.9},
+                Step.WAIT,
+                "",
+                id="image_may_come_yet",
+            ),
+            pytest.param(
+                NO_IMAGE,
+                Progress.ACTIVE,
+                {"waited": 11, "faulty_for": 10.0},
                 Step.FAIL,
                 "no such image",
                 id="image_does_not_come",
+            ),
+            pytest.param(
+                NO_IMAGE,
+                Progress.ACTIVE,
+                {"waited": 85, "faulty_for": 1.0},
+                Step.FAIL,
+                "no such image",
+                id="image_does_not_come_before_core_gives_up",
             ),
             pytest.param(
                 UNSCHEDULABLE, Progress.ACTIVE, {"waited": 80}, Step.WAIT, "", id="room_may_come_yet"
@@ -109,7 +124,14 @@ class TestDecision:
         ],
     )
     def test_what_is_done(self, pod, progress, more, step, words):
-        known = {"waited": 1.0, "settled_for": 0.0, "timeout": 60, "error_grace": 10.0, **more}
+        known = {
+            "waited": 1.0,
+            "faulty_for": 0.0,
+            "settled_for": 0.0,
+            "timeout": 60,
+            "error_grace": 10.0,
+            **more,
+        }
         decision = decide_test(pod, progress, **known)
         assert decision.step is step
         assert words in decision.reason
@@ -361,6 +383,26 @@ class TestExecutor:
         [pod] = api_server.pods()
         assert pod["metadata"]["deletionTimestamp"]
         assert row_of(test_id).state == "failed"
+        assert "no such image: airflow:worker" in row_of(test_id).result_message
+
+    def test_error_has_its_grace_from_when_it_is_seen_and_anew_once_it_has_passed(
+        self, api_server, quick, new_scheduler, new_test
+    ):
+        scheduler = new_scheduler(KUBERNETES_CALLBACKS__START_ERROR_GRACE="20")
+        test_id = new_test()
+        [pod] = until(scheduler, api_server.pods)
+        api_server.node.bind(pod)
+        flight = scheduler.executor._connection_tests._flights[test_id]
+        flight.submitted -= 30
+        api_server.node.wait(pod, "ErrImagePull", "no such image: airflow:worker")
+        until(scheduler, lambda: flight.faulty_since is not None, "error is seen")
+        api_server.node.wait(pod, "ContainerCreating", "")
+        until(scheduler, lambda: flight.faulty_since is None, "error has passed")
+        assert row_of(test_id).state == "queued"
+        api_server.node.wait(pod, "ErrImagePull", "no such image: airflow:worker")
+        until(scheduler, lambda: flight.faulty_since is not None, "error is seen again")
+        flight.faulty_since -= 20
+        until(scheduler, lambda: not slots_taken(scheduler), "slot is free")
         assert "no such image: airflow:worker" in row_of(test_id).result_message
 
     def test_pods_are_kept_where_all_pods_are(self, api_server, quick, new_scheduler, new_test):

@@ -87,11 +87,22 @@ def connection_test_identity(
     return PodIdentity(identity.connection_test_pod_name(test_id), labels, annotations)
 
 
+def waits_with_an_error(pod: PodView | None) -> bool:
+    """Tell whether the pod waits for what may never come, such as its image: not just for room."""
+    return (
+        pod is not None
+        and pod.outcome is CallbackOutcome.PENDING
+        and pod.waiting_reason is not None
+        and pod.waiting_reason not in CAPACITY_REASONS
+    )
+
+
 def decide_test(
     pod: PodView | None,
     progress: Progress,
     *,
     waited: float,
+    faulty_for: float,
     settled_for: float,
     timeout: float,
     error_grace: float,
@@ -100,6 +111,7 @@ def decide_test(
 
     :param pod: the pod as a complete list has it; None if it is not there.
     :param waited: seconds since the executor was told to run the test.
+    :param faulty_for: seconds since which the pod is seen to wait with an error; 0 if it does not.
     :param settled_for: seconds since the result was first seen to be recorded.
     :param timeout: the test's own, in seconds.
     :param error_grace: seconds that an error such as ErrImagePull may last.
@@ -112,9 +124,8 @@ def decide_test(
     if pod.outcome is CallbackOutcome.RUNNING:
         return Decision(Step.WAIT)
     if pod.outcome is CallbackOutcome.PENDING:
-        faulty = pod.waiting_reason is not None and pod.waiting_reason not in CAPACITY_REASONS
-        limit = min(error_grace, start_limit(timeout)) if faulty else start_limit(timeout)
-        if waited < limit:
+        too_faulty = waits_with_an_error(pod) and faulty_for >= error_grace
+        if waited < start_limit(timeout) and not too_faulty:
             return Decision(Step.WAIT)
     return Decision(Step.FAIL, end_reason(pod))
 

@@ -27,6 +27,7 @@ from airflow_kubernetes_callbacks.connection_test import (
     end_reason,
     is_leftover,
     start_limit,
+    waits_with_an_error,
 )
 from airflow_kubernetes_callbacks.identity import connection_test_id_of
 from airflow_kubernetes_callbacks.launch_failure import launch_failure
@@ -65,12 +66,8 @@ class _Flight:
     pod: PodView | None = None
     created: float = 0.0
     settled: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    workload: Any
-    submitted: float
+    #: Since when its pod is seen to wait with an error.
+    faulty_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +103,7 @@ class ConnectionTests:
         self._lifetime = float(active_deadline(timeout, settings) + settings.active_deadline_margin)
         self._keep_finished = keep_finished
         self._pool = WorkerPool(1, "connection-tests")
-        self._orders: SimpleQueue[_Run | _Cancel] = SimpleQueue()
+        self._orders: SimpleQueue[_Flight | _Cancel] = SimpleQueue()
         self._over: SimpleQueue[str] = SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
@@ -120,7 +117,7 @@ class ConnectionTests:
     def submit(self, workload: Any) -> None:
         """Run this test. Its pod is created by the next pass."""
         self._active.add(str(workload.connection_test_id))
-        self._orders.put(_Run(workload, time.monotonic()))
+        self._orders.put(_Flight(workload, time.monotonic()))
 
     def cancel(self, test_id: str) -> None:
         """End the test: core has failed it."""
@@ -149,10 +146,8 @@ class ConnectionTests:
     def _pass(self) -> None:
         try:
             for order in _drain(self._orders):
-                if isinstance(order, _Run):
-                    self._flights[str(order.workload.connection_test_id)] = _Flight(
-                        order.workload, order.submitted
-                    )
+                if isinstance(order, _Flight):
+                    self._flights[str(order.workload.connection_test_id)] = order
                 else:
                     self._end_cancelled(order.test_id)
             for test_id, flight in list(self._flights.items()):
@@ -241,15 +236,17 @@ class ConnectionTests:
     ) -> None:
         now = time.monotonic()
         if progress is not Progress.ACTIVE:
-            flight.settled = flight.settled if flight.settled is not None else now
+            flight.settled = flight.settled or now
         elif pods is None:
             return
         pod = pods.get(test_id) if pods is not None else flight.pod
+        flight.faulty_since = (flight.faulty_since or now) if waits_with_an_error(pod) else None
         decision = decide_test(
             pod,
             progress,
             waited=now - flight.submitted,
-            settled_for=now - flight.settled if flight.settled is not None else 0.0,
+            faulty_for=now - (flight.faulty_since or now),
+            settled_for=now - (flight.settled or now),
             timeout=flight.workload.timeout,
             error_grace=self._settings.start_error_grace,
         )
