@@ -114,6 +114,11 @@ def test_value_is_parsed(option, text, value):
         pytest.param("labels", '["team"]', "an object", id="json-list-for-object"),
         pytest.param("labels", "null", "an object", id="json-null"),
         pytest.param("tolerations", '{"operator": "Exists"}', "a list", id="json-object-for-list"),
+        pytest.param("labels", '{"a": NaN}', "is not JSON (NaN", id="json-nan"),
+        pytest.param("annotations", '{"a": -Infinity}', "is not JSON (-Infinity", id="json-infinity"),
+        pytest.param("resources", '{"limits": {"cpu": 1e999}}', "(1e999", id="json-number-too-large"),
+        pytest.param("resources", "[" * 100_000, "is not JSON", id="json-nested-too-deep"),
+        pytest.param("labels", '{"a":' * 100_000, "is not JSON", id="json-object-nested-too-deep"),
     ],
 )
 def test_bad_value_is_refused_with_option_value_and_remedy(option, text, expected):

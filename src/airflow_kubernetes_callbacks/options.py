@@ -70,11 +70,19 @@ def plain_text(text: str) -> str:
 def json_value(kind: type, what: str) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
-            value = json.loads(text) if text.strip() else kind()
-        except ValueError as error:
+            value = json.loads(text, parse_float=_finite, parse_constant=_finite) if text.strip() else kind()
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"is not JSON ({error}); must be {what}") from error
         if not isinstance(value, kind):
             raise ValueError(f"must be {what}")
         return value
 
     return parse
+
+
+def _finite(text: str) -> float:
+    """Return a number in JSON; Python would take NaN and Infinity too, which are no JSON, and 1e999 for infinite."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number that can be used")
+    return value
