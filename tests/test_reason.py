@@ -20,7 +20,7 @@ from airflow_kubernetes_callbacks.reason import (
     reason_with_events,
     reason_with_log,
 )
-from airflow_kubernetes_callbacks.redact import MAX_TEXT_LENGTH, bounded, mask_secrets, presentable
+from airflow_kubernetes_callbacks.redact import MAX_TEXT_LENGTH, bounded, mask_log, mask_secrets, presentable
 from tests.pods import pod, status, terminated, waiting
 
 LOGS = Path(__file__).parent / "supervisor_logs"
@@ -333,6 +333,68 @@ def test_tokens_are_masked(text: str) -> None:
     assert "***" in masked
 
 
+#: As long as a real one, with the signature of HS512.
+LONG_TOKEN = (
+    "eyJhbGciOiJIUzUxMiIsInR5cCI6IkpXVCJ9."
+    "eyJzdWIiOiIwMTk5YWFhYS1iYmJiLTdjY2MtOGRkZC1lZWVlZWVlZWVlZWUiLCJleHAiOjE3ODAzMDgwMDAsInNjb3BlIjoiZXhlY3V0aW9uIn0."
+    f"{'a1-B_9zQ' * 10}x7Yw8V"
+)
+#: What stands between two lines of a wrapped text, and whether what is around it stays.
+WRAPS = {
+    "plain": "\n",
+    "plain, indented": " \n    ",
+    "with carriage returns": "\r\n",
+    "in JSON": "\\n",
+    "in JSON within JSON": "\\\\n",
+    "in a box": " │\n│ ",
+    "in two boxes": " │ │\n│ │ ",
+}
+
+
+@pytest.mark.parametrize("between", WRAPS.values(), ids=WRAPS)
+@pytest.mark.parametrize("first", [3, 10, 36, 37, 38, 60, 76])
+def test_token_that_is_wrapped_over_lines_is_masked(between: str, first: int) -> None:
+    rest = LONG_TOKEN[first:]
+    lines = [LONG_TOKEN[:first], *(rest[start : start + 76] for start in range(0, len(rest), 76))]
+    masked = mask_secrets(f"token='{between.join(lines)}'{between}and more words")
+
+    assert len(lines) > 3
+    assert not [line for line in lines if line in masked]
+    assert masked.endswith(f"***'{between}and more words")
+    assert mask_log(between.join(lines).encode()) == between.join(["***"] * len(lines)).encode()
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        "and_more_words",
+        "airflow.providers.cncf.kubernetes.executors.KubernetesExecutor",
+        "-" * 76,
+        "0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee-0199aaaa-bbbb-7ccc-8ddd-eeeeeeeeeeee",
+        'File "/opt/airflow/dags/alerts_of_the_first_team_2.py", line 17, in AlertOnCall',
+    ],
+    ids=["word", "class", "rule", "ids", "frame"],
+)
+@pytest.mark.parametrize("token", [TOKEN, LONG_TOKEN, "eyJust_a_word"], ids=["short", "long", "no token"])
+def test_line_after_a_token_is_not_masked(token: str, after: str) -> None:
+    assert mask_secrets(f"{token}\n{after}\n") == f"{token if token == 'eyJust_a_word' else '***'}\n{after}\n"
+
+
+@pytest.mark.parametrize("kept", [1, 20, 43, 44, 70, len(TOKEN) - 1, len(TOKEN)])
+@pytest.mark.parametrize("coloured", [False, True], ids=["plain", "coloured"])
+def test_token_in_which_a_long_text_is_cut_leaves_nothing(kept: int, coloured: bool) -> None:
+    """Of so long a text the middle is cut out before it is looked at, and little is left of what is not."""
+    token = TOKEN[:-1] + "\x1b[0m" + TOKEN[-1] if coloured else TOKEN
+    end = " after" + "\x00" * (256 * 1024 // 3 - kept - len(" after"))
+    text = "before " + "\x00" * (256 * 1024) + token + end
+
+    shown = presentable(text)
+
+    assert not [part for part in TOKEN.split(".") if part[-10:] in shown]
+    assert shown.startswith("before")
+    assert shown.endswith("after")
+
+
 def test_token_that_begins_before_a_tail_is_masked() -> None:
     tail = TOKEN[45:] + '","log_path":"x"}'
 
@@ -380,6 +442,11 @@ SLOW = {
     "hints": line(event="Callback failed", error="API_SERVER_ERROR ServerResponseError: " * 1600),
     "nested": '{"a":' * 13000,
     "lines": "{\n" * 32000,
+    "wrapped tokens": ("eyJ" + "aA1" * 20 + "\n") * 1000,
+    "headers in lines": "eyJ\n" * 16000,
+    "headers before backslashes": ("eyJ" + "\\" * 61) * 1000,
+    "header before backslashes": "eyJ" + "\\" * 65536,
+    "headers before spaces": ("eyJ" + " " * 150) * 430,
 }
 
 
