@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.cli.log_lines import lines_in
 from airflow_kubernetes_callbacks.cli.model import PodFacts, connection_test_pod_facts, pod_facts
 from airflow_kubernetes_callbacks.identity import (
     BASE_CONTAINER,
@@ -161,14 +162,8 @@ class Cluster(PodClient):
         if follow:
             arguments["_request_timeout"] = (10, _FOLLOW_TIMEOUT)
         response = self._core.read_namespaced_pod_log(pod.name, pod.namespace, **arguments)
-        rest = b""
         try:
-            for chunk in response.stream(8192, decode_content=False):
-                *lines, rest = (rest + chunk).split(b"\n")
-                for line in lines:
-                    yield line.decode("utf-8", "replace")
-            if rest:
-                yield rest.decode("utf-8", "replace")
+            yield from lines_in(response.stream(8192, decode_content=False))
         finally:
             response.release_conn()
 

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.redact import mask_secrets, strip_control_characters
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
 _OWN_PLACE = frozenset(
     {"timestamp", "level", "event", "logger", "error_detail", "exception", "filename", "lineno"}
 )
+
+
+def lines_in(chunks: Iterable[bytes]) -> Iterator[str]:
+    """Yield the lines of a log that comes in pieces, each line as soon as it is complete.
+
+    Each piece is looked at once, however many of them a line is made of.
+    """
+    pieces: list[bytes] = []
+    for chunk in chunks:
+        rest, *beginnings = chunk.split(b"\n")
+        pieces.append(rest)
+        for beginning in beginnings:
+            yield b"".join(pieces).decode("utf-8", "replace")
+            pieces = [beginning]
+    if rest := b"".join(pieces):
+        yield rest.decode("utf-8", "replace")
 
 
 def plain(line: str) -> str:
