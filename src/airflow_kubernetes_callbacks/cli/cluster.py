@@ -154,14 +154,27 @@ class Cluster(PodClient):
         container: str = BASE_CONTAINER,
         tail: int | None = None,
         follow: bool = False,
+        stamped: bool = False,
+        since: str | None = None,
     ) -> Iterator[str]:
-        """Yield the lines of a container's log, as they come when they are followed."""
-        arguments: dict[str, Any] = {**self._args, "container": container, "follow": follow}
-        if tail is not None:
-            arguments["tail_lines"] = tail
-        if follow:
-            arguments["_request_timeout"] = (10, _FOLLOW_TIMEOUT)
-        response = self._core.read_namespaced_pod_log(pod.name, pod.namespace, **arguments)
+        """Yield the lines of a container's log, as they come when they are followed.
+
+        :param stamped: each line begins with the time at which it was logged, by the node's clock.
+        :param since: only lines of this second, or later ones; such a time.
+        """
+        asked = {
+            "container": container,
+            "tailLines": tail,
+            "follow": "true" if follow else None,
+            "timestamps": "true" if stamped else None,
+            "sinceTime": since,
+        }
+        response = self._ask(
+            f"/api/v1/namespaces/{pod.namespace}/pods/{pod.name}/log",
+            [(name, value) for name, value in asked.items() if value is not None],
+            accept="*/*",
+            timeout=(10, _FOLLOW_TIMEOUT) if follow else self._args["_request_timeout"],
+        )
         try:
             yield from lines_in(response.stream(8192, decode_content=False))
         finally:
@@ -223,7 +236,12 @@ class Cluster(PodClient):
         self, path: str, query: list[tuple[str, Any]], *, accept: str = "application/json"
     ) -> tuple[dict[str, Any], Mapping[str, str]]:
         """Return the document at *path* and the headers of the answer."""
-        response = self._core.api_client.call_api(
+        response = self._ask(path, query, accept=accept, timeout=self._args["_request_timeout"])
+        return _document(response), response.headers
+
+    def _ask(self, path: str, query: list[tuple[str, Any]], *, accept: str, timeout: Any) -> Any:
+        """Return the answer as it comes; whoever asks reads it, and gives its connection back."""
+        return self._core.api_client.call_api(
             path,
             "GET",
             query_params=query,
@@ -231,9 +249,8 @@ class Cluster(PodClient):
             auth_settings=["BearerToken"],
             _preload_content=False,
             _return_http_data_only=True,
-            _request_timeout=self._args["_request_timeout"],
+            _request_timeout=timeout,
         )
-        return _document(response), response.headers
 
 
 def _document(response: Any) -> dict[str, Any]:

@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
 from airflow_kubernetes_callbacks.cli.deployment import Deployment
+from airflow_kubernetes_callbacks.cli.following import followed
 from airflow_kubernetes_callbacks.cli.kept_logs import kept_log_file
 from airflow_kubernetes_callbacks.cli.log_lines import plain, readable
 from airflow_kubernetes_callbacks.cli.model import current_pod, last_attempt
-from airflow_kubernetes_callbacks.cli.output import CommandError, Status, command, fail, say, write
-from airflow_kubernetes_callbacks.cli.rows import attempt_named
+from airflow_kubernetes_callbacks.cli.output import (
+    DATABASE_ERRORS,
+    CommandError,
+    Status,
+    command,
+    fail,
+    say,
+    write,
+)
+from airflow_kubernetes_callbacks.cli.rows import UnknownCallbackError, attempt_named
 from airflow_kubernetes_callbacks.cli.show_command import find_one
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from airflow_kubernetes_callbacks.cli.cluster import Cluster
     from airflow_kubernetes_callbacks.cli.model import CallbackRecord, PodFacts
 
 #: Seconds between two looks at a callback whose container has yet to start.
@@ -51,14 +62,9 @@ def print_logs(args: Namespace) -> Status:
             say(f"This is attempt {look.pod.view.attempt}.")
         cluster = deployment.executor_of(record).cluster
         try:
-            _write(
-                cluster.log_lines(
-                    look.pod.view, container=args.container, tail=args.tail, follow=args.follow
-                ),
-                shown,
-            )
+            _write(_lines(cluster, look.pod, args, partial(_active, deployment, record.id)), shown)
             return Status.OK
-        except BrokenPipeError:
+        except (BrokenPipeError, CommandError, *DATABASE_ERRORS):
             raise
         except Exception as error:  # noqa: BLE001 - what is kept elsewhere may still be there
             failure = classify(error)
@@ -75,6 +81,20 @@ def print_logs(args: Namespace) -> Status:
         _write(lines[-args.tail :] if args.tail else lines, shown)
         return status
     raise CommandError(_no_log(record, older, look.why), status or Status.FAILED)
+
+
+def _lines(cluster: Cluster, pod: PodFacts, args: Namespace, active: Callable[[], bool]) -> Iterator[str]:
+    if args.follow:
+        return followed(cluster, pod, container=args.container, tail=args.tail, active=active)
+    return cluster.log_lines(pod.view, container=args.container, tail=args.tail)
+
+
+def _active(deployment: Deployment, callback_id: str) -> bool:
+    """Tell whether the callback has yet to end, as its row has it now."""
+    try:
+        return deployment.rows.find([callback_id])[0].active
+    except UnknownCallbackError:
+        return False
 
 
 def _no_log(record: CallbackRecord, older: int | None, why: str | None) -> str:

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 #: No database, or one without Airflow's tables: which of the two classes says so depends on the driver.
 DATABASE_ERRORS = (OperationalError, ProgrammingError)
 
+#: Exit status of a command that Ctrl-C ended, as a shell has it.
+_INTERRUPTED = 130
+
 
 class Status(IntEnum):
     """Exit status of a command; argparse ends with 2 by itself."""
@@ -66,6 +69,8 @@ def command(function: Callable[[Namespace], Status | None]) -> Callable[[Namespa
         except BrokenPipeError:  # the reader, 'head' or a pager, has seen enough
             sys.stderr.close()
             status = Status.OK
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
         if status:
             sys.exit(int(status))
 
