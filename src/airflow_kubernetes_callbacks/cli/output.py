@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import sys
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, cast
@@ -55,6 +56,7 @@ def command(function: Callable[[Namespace], Status | None]) -> Callable[[Namespa
 
     @functools.wraps(function)
     def run(args: Namespace) -> None:
+        _write_anything()
         try:
             status = function(args) or Status.OK
         except CommandError as error:
@@ -76,6 +78,14 @@ def command(function: Callable[[Namespace], Status | None]) -> Callable[[Namespa
 
     wrapped: Callable[[Namespace], None] = suppress_logs_and_warning(providers_configuration_loaded(run))
     return wrapped
+
+
+def _write_anything() -> None:
+    """Have characters that the terminal's or the file's encoding lacks written as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        # Who chose another way for them (PYTHONIOENCODING=ascii:replace) keeps it.
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def database_trouble(error: DBAPIError) -> str:

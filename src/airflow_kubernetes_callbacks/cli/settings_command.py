@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
-from airflow.cli.simple_table import AirflowConsole
 from airflow.configuration import conf
-from airflow.utils.cli import suppress_logs_and_warning
-from airflow.utils.providers_configuration_loader import providers_configuration_loaded
 
-from airflow_kubernetes_callbacks.errors import SettingsError
+from airflow_kubernetes_callbacks.cli.output import Status, command, print_rows
 from airflow_kubernetes_callbacks.rules import load_rules
 from airflow_kubernetes_callbacks.settings import OPTIONS, SECTION, load_settings
 
@@ -39,13 +35,13 @@ def settings_rows(section: Mapping[str, Any]) -> list[dict[str, str | None]]:
     return rows
 
 
-@suppress_logs_and_warning
-@providers_configuration_loaded
-def show_settings(args: Namespace) -> None:
-    """Print the options; end with status 1 and the reason when a value or a rule cannot be used."""
+@command
+def show_settings(args: Namespace) -> Status:
+    """Print the options, and then the reason why a value or a rule cannot be used, if one cannot.
+
+    :raises SettingsError: one cannot.
+    """
     section = conf.as_dict(display_source=True, display_sensitive=True).get(SECTION, {})
-    AirflowConsole().print_as(data=settings_rows(section), output=args.output)
-    try:
-        load_rules(load_settings(conf))
-    except SettingsError as error:
-        sys.exit(str(error))
+    print_rows(settings_rows(section), args.output)
+    load_rules(load_settings(conf))
+    return Status.OK
