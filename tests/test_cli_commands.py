@@ -253,6 +253,13 @@ def test_list_says_that_there_is_more(airflow, api_server, missed):
     assert "more than 1" in done.err
 
 
+def test_list_takes_any_limit(airflow, api_server, missed):
+    callback_id = missed()
+    done = airflow("list", "--limit", "9" * 20, "-o", "json")
+    assert (done.status, done.err) == (0, "")
+    assert [row["callback_id"] for row in done.json] == [callback_id]
+
+
 def test_stuck_callbacks_alone_with_why(airflow, api_server, missed, new_scheduler):
     new_scheduler(start=False)
     missed(state="success")
@@ -297,12 +304,15 @@ def test_list_begins_anew_when_its_pages_expire(airflow, api_server, missed, mon
     assert done.status == 0
 
 
+@pytest.mark.parametrize("age", ["soon", ""])
 @pytest.mark.parametrize("option", ["--older-than", "--newer-than"])
-def test_age_that_cannot_be_read_is_wrong_usage_whatever_else_is_wrong(airflow, kube_environment, option):
+def test_age_that_cannot_be_read_is_wrong_usage_whatever_else_is_wrong(
+    airflow, kube_environment, option, age
+):
     kube_environment(CORE__EXECUTOR="no.such.Executor")
-    done = airflow("list", option, "soon")
+    done = airflow("list", option, age)
     assert done.status == 2
-    assert "'soon' is not an age" in done.err
+    assert f"{age!r} is not an age" in done.err
     assert "no.such.Executor" not in done.err
 
 
@@ -832,6 +842,23 @@ def test_cancellation_is_in_the_audit_log_and_in_the_story(airflow, missed, sess
     assert callback_id in entry.extra
     timeline = airflow("show", callback_id, "-o", "json").json["timeline"]
     assert [step["what"] for step in timeline][-2:] == ["callback cancelled", "recorded as failed"]
+
+
+def test_token_in_a_reason_is_neither_in_the_row_nor_in_the_audit_log(airflow, missed, session, monkeypatch):
+    from airflow.models.log import Log
+    from sqlalchemy import select
+
+    callback_id = missed()
+    arguments = ["cancel", callback_id, "--reason", f"it had {TOKEN}"]
+    monkeypatch.setattr("sys.argv", ["airflow", "kubernetes-callbacks", *arguments])
+    assert airflow(*arguments).status == 0
+    assert output_of(callback_id).endswith(": it had ***.")
+    entries = {entry.event: entry.extra for entry in session.scalars(select(Log))}
+    assert set(entries) == {"callback cancelled", "cli_cancel_callbacks"}
+    for text in entries.values():
+        assert callback_id in text
+        assert "it had ***" in text
+        assert TOKEN not in text
 
 
 # retry ------------------------------------------------------------------------------------------------

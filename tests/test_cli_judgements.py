@@ -263,6 +263,36 @@ def test_cancellation_says_what_may_have_taken_effect_and_a_retry_then_warns(sta
     assert bool(again.warning) is bool(words)
 
 
+TOKEN = "eyJhbGciOiJIUzUxMiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJlLW9mLXRoZS10b2tlbg"
+
+
+@pytest.mark.parametrize(
+    ("reason", "output"),
+    [
+        (None, "Cancelled by ada."),
+        ("", "Cancelled by ada."),
+        ("   ", "Cancelled by ada."),
+        (" . ", "Cancelled by ada."),
+        ("wrong channel", "Cancelled by ada: wrong channel."),
+        ("wrong channel. ", "Cancelled by ada: wrong channel."),
+        ("one\n\ttwo", "Cancelled by ada: one two."),
+        ("\x1b[31mred\x1b[0m\x07", "Cancelled by ada: red."),
+        (f"used {TOKEN} here", "Cancelled by ada: used *** here."),
+    ],
+)
+def test_reason_of_a_cancellation_is_fit_to_be_kept(reason, output):
+    decision = cancellation(record("pending"), [], pods_known=True, by="ada", reason=reason)
+    assert decision.output == output
+
+
+def test_reason_of_a_cancellation_is_bounded_at_both_ends():
+    reason = f"begin{'x' * 100_000}end"
+    output = cancellation(record("pending"), [], pods_known=True, by="ada", reason=reason).output
+    assert len(output) < 1100
+    assert output.startswith("Cancelled by ada: beginx")
+    assert output.endswith("xend.")
+
+
 def test_callback_of_another_executor_is_left_to_it():
     theirs = {"ours": False, "executor": "LocalExecutor"}
     cancelled = cancellation(record("queued", **theirs), (), pods_known=True, by="me", reason=None)

@@ -19,6 +19,7 @@ from airflow_kubernetes_callbacks.cli.model import (
 )
 from airflow_kubernetes_callbacks.connection_test import Progress
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, epoch_seconds
+from airflow_kubernetes_callbacks.redact import bounded, presentable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 _CANCELLED = "Cancelled by"
 _MAY_HAVE_WORKED = "may have taken effect"
+#: Characters of a reason that are kept: it is read in tables.
+_LONGEST_REASON = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +106,17 @@ def cancellation(
         return Refusal(_elsewhere(record))
     pods = tuple(pods)
     live = tuple(pod for pod in pods if not pod.view.outcome.terminal and not pod.view.deleting)
-    output = f"{_CANCELLED} {by}" + (f": {reason.strip().rstrip('.')}." if reason else ".")
+    why = _presentable_reason(reason)
+    output = f"{_CANCELLED} {by}" + (f": {why}." if why else ".")
     if begun := _begun(record, pods, pods_known):
         output += f" {begun} {_MAY_HAVE_WORKED}."
     return Cancellation(output, live)
+
+
+def _presentable_reason(reason: str | None) -> str:
+    """Return a person's reason in one bounded line, with tokens masked; empty where there is none."""
+    text = " ".join(presentable(reason or "").split())
+    return bounded(text, _LONGEST_REASON).rstrip(". ")
 
 
 def _begun(record: CallbackRecord, pods: Sequence[PodFacts], pods_known: bool) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,10 @@ def list_callbacks(args: Namespace) -> Status:
     """Print one line per callback."""
     wanted = _filter(args)
     deployment = Deployment()
-    records = list(islice(deployment.rows.select(wanted), args.limit + 1))
-    more = len(records) > args.limit
-    records = records[: args.limit]
+    limit = min(args.limit, sys.maxsize - 1)  # no row is beyond that, and islice counts no further
+    records = list(islice(deployment.rows.select(wanted), limit + 1))
+    more = len(records) > limit
+    records = records[:limit]
     found = (
         deployment.pods()
         if any(record.active for record in records) or len(records) > 1
@@ -64,8 +66,8 @@ def _nothing(args: Namespace, *, known: bool) -> str:
 
 def _filter(args: Namespace) -> Filter:
     try:
-        older = parse_age(args.older_than) if args.older_than else None
-        newer = parse_age(args.newer_than) if args.newer_than else None
+        older = parse_age(args.older_than) if args.older_than is not None else None
+        newer = parse_age(args.newer_than) if args.newer_than is not None else None
     except ValueError as error:
         raise CommandError(str(error), Status.USAGE) from error
     states = tuple(args.state or (ACTIVE_STATES if args.stuck else _DEFAULT_STATES))

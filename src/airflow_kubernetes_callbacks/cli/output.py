@@ -16,6 +16,7 @@ from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from airflow_kubernetes_callbacks.errors import CallbackPodsError
 from airflow_kubernetes_callbacks.redact import presentable
+from airflow_kubernetes_callbacks.version_compat import substituted
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -98,9 +99,18 @@ def database_trouble(error: DBAPIError) -> str:
 
 
 def audited(function: Callable[[Namespace], None]) -> Callable[[Namespace], None]:
-    """Have the call of this command written to Airflow's audit log, as for Airflow's own commands."""
-    wrapped: Callable[[Namespace], None] = cast("Any", action_cli)(check_db=False)(function)
-    return wrapped
+    """Have the call of this command written to Airflow's audit log, as for Airflow's own commands.
+
+    Airflow takes the command line from ``sys.argv``, whatever a person has put into it.
+    """
+    recorded: Callable[[Namespace], None] = cast("Any", action_cli)(check_db=False)(function)
+
+    @functools.wraps(function)
+    def run(args: Namespace) -> None:
+        with substituted(sys, "argv", [presentable(argument) for argument in sys.argv]):
+            recorded(args)
+
+    return run
 
 
 def say(text: str) -> None:
