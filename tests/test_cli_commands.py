@@ -1317,6 +1317,41 @@ def test_check_names_the_missing_verb_and_prints_the_role(airflow, api_server, h
 
 
 @pytest.mark.parametrize(
+    ("delivery", "secrets", "lifetime"),
+    [
+        pytest.param("auto", True, None, id="in-a-secret"),
+        pytest.param("auto", False, "tokens live 60 s, and a pod may wait 300 s", id="secrets-not-allowed"),
+        pytest.param("argument", True, "tokens live 60 s, and a pod may wait 300 s", id="argument"),
+    ],
+)
+def test_check_judges_the_token_that_would_be_delivered(
+    airflow, api_server, healthy, kube_environment, monkeypatch, delivery, secrets, lifetime
+):
+    """On Airflow 3.3, where a token in a Secret has the scope of a task's and lives longer."""
+    monkeypatch.setattr("airflow_kubernetes_callbacks.cli.check_command.EXECUTION_API_OWNS_RUNNING", False)
+    kube_environment(
+        KUBERNETES_CALLBACKS__PAYLOAD_DELIVERY=delivery,
+        KUBERNETES_CALLBACKS__PENDING_TIMEOUT="300",
+        SCHEDULER__TASK_QUEUED_TIMEOUT="60",
+    )
+    api_server.allowed = lambda verb, resource, namespace: secrets or resource != "secrets"
+    found = findings(airflow("check", "-o", "json"))["token lifetime"]
+    assert found["result"] == ("warning" if lifetime else "ok")
+    assert found["what"].startswith(lifetime or "")
+
+
+def test_check_judges_the_token_of_every_rule(airflow, api_server, healthy, kube_environment, monkeypatch):
+    monkeypatch.setattr("airflow_kubernetes_callbacks.cli.check_command.EXECUTION_API_OWNS_RUNNING", False)
+    kube_environment(
+        KUBERNETES_CALLBACKS__RULES=json.dumps([{"name": "own", "pod": {"namespace": "alerts"}}]),
+        KUBERNETES_CALLBACKS__PENDING_TIMEOUT="300",
+        SCHEDULER__TASK_QUEUED_TIMEOUT="60",
+    )
+    api_server.allowed = lambda verb, resource, namespace: (resource, namespace) != ("secrets", "alerts")
+    assert findings(airflow("check", "-o", "json"))["token lifetime"]["result"] == "warning"
+
+
+@pytest.mark.parametrize(
     ("options", "check", "words"),
     [
         pytest.param(
@@ -1482,6 +1517,7 @@ def test_hook_that_raises_is_a_finding(airflow, healthy, monkeypatch):
     done = airflow("check", "-o", "json")
     assert done.status == 1
     assert "pod_mutation_hook failed" in findings(done)["pod for callbacks"]["what"]
+    assert findings(done)["token lifetime"]["result"] == "skipped"
 
 
 # settings ---------------------------------------------------------------------------------------------

@@ -569,19 +569,18 @@ def test_cluster_wide_access_needs_a_cluster_role():
     assert "namespace" not in role["metadata"]
 
 
-def test_token_settings():
-    good = preflight.judge_token(
-        secret_source="env var", private_key=False, lifetime=600, pending_timeout=300
-    )
-    assert {finding.level.value for finding in good} == {"ok"}
-    bad = preflight.judge_token(secret_source=None, private_key=False, lifetime=300, pending_timeout=300)
-    assert [finding.level.value for finding in bad] == ["failed", "warning"]
-    assert (
-        preflight.judge_token(secret_source=None, private_key=True, lifetime=9, pending_timeout=1)[
-            0
-        ].level.value
-        == "ok"
-    )
+@pytest.mark.parametrize(
+    ("source", "private_key", "level"),
+    [("env var", False, "ok"), (None, True, "ok"), (None, False, "failed")],
+)
+def test_token_key(source, private_key, level):
+    finding = preflight.judge_token_key(secret_source=source, private_key=private_key)
+    assert finding.level.value == level
+
+
+@pytest.mark.parametrize(("lifetime", "level"), [(600, "ok"), (301, "ok"), (300, "warning"), (9, "warning")])
+def test_token_outlives_the_wait_for_its_container(lifetime, level):
+    assert preflight.judge_token_lifetime(lifetime, 300).level.value == level
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,8 @@ from airflow_kubernetes_callbacks.cli.preflight import (
     judge_image,
     judge_namespace,
     judge_schedulers,
-    judge_token,
+    judge_token_key,
+    judge_token_lifetime,
     needed_access,
     role_yaml,
     skipped,
@@ -53,9 +54,12 @@ from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNI
 
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterable, Iterator, Mapping
 
     from airflow_kubernetes_callbacks.cli.deployment import OwnExecutor
+    from airflow_kubernetes_callbacks.launch_plan import LaunchPlan
+    from airflow_kubernetes_callbacks.payload import Payload
+    from airflow_kubernetes_callbacks.settings import CallbackSettings
 
 _STYLES = {Level.FAILED: "bold red", Level.WARNING: "yellow", Level.SKIPPED: "dim"}
 _EXECUTION_API_URL = "AIRFLOW__CORE__EXECUTION_API_SERVER_URL"
@@ -100,7 +104,7 @@ def _of_executor(own: OwnExecutor, roles: list[str]) -> Iterator[Finding]:
         return
     yield Finding(check_name, Level.OK, f"valid, with {len(rules.rules)} rules")
     yield from _of_templates(own, rules)
-    yield from _of_tokens(own)
+    yield _of_token_key()
     try:
         version = own.cluster.server_version()
     except Exception as error:  # noqa: BLE001 - no kubeconfig, no network, no certificate
@@ -151,22 +155,30 @@ def _of_templates(own: OwnExecutor, rules: PodRules) -> Iterator[Finding]:
             )
 
 
-def _of_tokens(own: OwnExecutor) -> Iterator[Finding]:
+def _of_token_key() -> Finding:
     section = conf.as_dict(display_source=True, display_sensitive=True).get("api_auth", {})
     found: Any = section.get("jwt_secret") or ("", "default")
     value, source = found
-    yield from judge_token(
+    return judge_token_key(
         secret_source=source if value and source != "default" else None,
         private_key=bool(conf.get("api_auth", "jwt_private_key_path", fallback=None)),
-        lifetime=_token_lifetime(own),
-        pending_timeout=own.settings.pending_timeout,
     )
 
 
-def _token_lifetime(own: OwnExecutor) -> float:
-    """Return the seconds that a launch's token lives; one with the scope of a task lives longer."""
-    settings = own.settings
-    wide = settings.connections_and_variables and settings.payload_delivery != "argument"
+def _of_token_lifetime(settings: CallbackSettings, plans: Iterable[LaunchPlan]) -> Finding:
+    """Judge the token that lives shortest among those of these launches."""
+    lifetimes = [_token_lifetime(settings, plan.payload) for plan in plans]
+    if not lifetimes:
+        return skipped(["token lifetime"], "no pod can be built")[0]
+    return judge_token_lifetime(min(lifetimes), settings.pending_timeout)
+
+
+def _token_lifetime(settings: CallbackSettings, payload: Payload) -> float:
+    """Return the seconds that a launch's token lives; one with the scope of a task lives longer.
+
+    Only a Secret carries such a one: with ``payload_delivery = auto`` where Secrets may be created.
+    """
+    wide = settings.connections_and_variables and isinstance(payload, SecretPayload)
     if wide and not EXECUTION_API_OWNS_RUNNING:
         return conf.getfloat("execution_api", "jwt_expiration_time") + settings.pending_timeout
     return conf.getfloat("scheduler", "task_queued_timeout")
@@ -174,20 +186,22 @@ def _token_lifetime(own: OwnExecutor) -> float:
 
 def _of_trials(own: OwnExecutor, rules: PodRules) -> Iterator[Finding]:
     """Build the pod of an imaginary callback, for the options and for each rule, and have it judged."""
-    yield from _trial(own, PodRules(rules.options), "callbacks")
+    plans = [(yield from _trial(own, PodRules(rules.options), "callbacks"))]
     for number, rule in enumerate(rules.rules, 1):
         title = f"rule {rule.name!r}" if rule.name else f"rule number {number}"
-        yield from _trial(own, PodRules(merged(rules.options, rule.pod)), title)
+        plans.append((yield from _trial(own, PodRules(merged(rules.options, rule.pod)), title)))
+    yield _of_token_lifetime(own.settings, [plan for plan in plans if plan is not None])
 
 
-def _trial(own: OwnExecutor, rules: PodRules, what: str) -> Iterator[Finding]:
+def _trial(own: OwnExecutor, rules: PodRules, what: str) -> Generator[Finding, None, LaunchPlan | None]:
+    """Have one pod judged; return how it would be launched, or None where it cannot be built."""
     trial = dataclasses.replace(own)
     trial.planner = dataclasses.replace(own.planner, rules=rules)
     try:
         plan = render(trial, imaginary_workload(), attempt=1)
     except Exception as error:  # noqa: BLE001 - a pod_mutation_hook may raise anything
         yield Finding(f"pod for {what}", Level.FAILED, presentable(str(error)))
-        return
+        return None
     pod = document_of(plan)
     base = pod_status.base_container(pod)
     yield from judge_image(base.get("image"), airflow_version, what=what)
@@ -196,6 +210,7 @@ def _trial(own: OwnExecutor, rules: PodRules, what: str) -> Iterator[Finding]:
         carrier = "a Secret" if isinstance(plan.payload, SecretPayload) else "an argument, in the pod's spec"
         yield Finding("payload", Level.OK, f"token and kwargs travel in {carrier}")
     yield from _of_admission(own, pod, what)
+    return plan
 
 
 def _of_execution_api(base: Mapping[str, Any]) -> Finding:

@@ -33,8 +33,8 @@ class Finding:
 
 
 #: Checks that need the Kubernetes API, and those that need settings which can be used.
-NEED_API = ("clock", "namespaces", "access", "pod", "image", "execution API", "admission")
-NEED_SETTINGS = ("pod templates", "token key", "token lifetime", "Kubernetes API", *NEED_API)
+NEED_API = ("clock", "namespaces", "access", "pod", "image", "execution API", "admission", "token lifetime")
+NEED_SETTINGS = ("pod templates", "token key", "Kubernetes API", *NEED_API)
 
 
 def skipped(checks: Iterable[str], why: str) -> list[Finding]:
@@ -188,49 +188,38 @@ def image_tag(image: str) -> str:
     return name.partition(":")[2]
 
 
-def judge_token(
-    *, secret_source: str | None, private_key: bool, lifetime: float, pending_timeout: float
-) -> list[Finding]:
-    """Return whether pods can authenticate.
+def judge_token_key(*, secret_source: str | None, private_key: bool) -> Finding:
+    """Return whether the API server can accept the scheduler's tokens.
 
     :param secret_source: where ``jwt_secret`` comes from; None for a default that each process makes up.
+    """
+    if private_key or secret_source:
+        what = "a private key" if private_key else f"jwt_secret, from {secret_source}"
+        return Finding("token key", Level.OK, what)
+    return Finding(
+        "token key",
+        Level.FAILED,
+        "[api_auth] jwt_secret is not set: every process makes up its own, and the API server refuses "
+        "the scheduler's tokens",
+        "Set [api_auth] jwt_secret (AIRFLOW__API_AUTH__JWT_SECRET) to one value for scheduler and API server.",
+    )
+
+
+def judge_token_lifetime(lifetime: float, pending_timeout: float) -> Finding:
+    """Return whether a token outlives the wait for the container.
+
     :param lifetime: seconds that the token of a launch lives.
     """
-    findings = []
-    if private_key or secret_source:
-        findings.append(
-            Finding(
-                "token key", Level.OK, "a private key" if private_key else f"jwt_secret, from {secret_source}"
-            )
-        )
-    else:
-        findings.append(
-            Finding(
-                "token key",
-                Level.FAILED,
-                "[api_auth] jwt_secret is not set: every process makes up its own, and the API server refuses "
-                "the scheduler's tokens",
-                "Set [api_auth] jwt_secret (AIRFLOW__API_AUTH__JWT_SECRET) to one value for scheduler and API server.",
-            )
-        )
     if lifetime <= pending_timeout:
-        findings.append(
-            Finding(
-                "token lifetime",
-                Level.WARNING,
-                f"tokens live {lifetime:g} s, and a pod may wait {pending_timeout:g} s before it uses one",
-                "Let [scheduler] task_queued_timeout be longer than [kubernetes_callbacks] pending_timeout.",
-            )
+        return Finding(
+            "token lifetime",
+            Level.WARNING,
+            f"tokens live {lifetime:g} s, and a pod may wait {pending_timeout:g} s before it uses one",
+            "Let [scheduler] task_queued_timeout be longer than [kubernetes_callbacks] pending_timeout.",
         )
-    else:
-        findings.append(
-            Finding(
-                "token lifetime",
-                Level.OK,
-                f"{lifetime:g} s, longer than pending_timeout ({pending_timeout:g} s)",
-            )
-        )
-    return findings
+    return Finding(
+        "token lifetime", Level.OK, f"{lifetime:g} s, longer than pending_timeout ({pending_timeout:g} s)"
+    )
 
 
 _LOCAL = re.compile(r"//(localhost|127\.|\[?::1)")
