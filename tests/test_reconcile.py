@@ -1517,6 +1517,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         or any(view.attempt <= given.row.history for view in given.pods)
         or all(action.unstarted for action in asked if isinstance(action, Delete)),
         "finalizer keeps a result until it is recorded": not active
+        or any(view.attempt <= given.row.history for view in given.pods)
         or not any(action.pod.started_at for action in asked if isinstance(action, RemoveFinalizer)),
         "pod with finalizer is not labelled done": not any(
             action.pod.finalizer for action in asked if isinstance(action, MarkDone)
