@@ -6,6 +6,7 @@ Real executors with the real client on a fake API server; core's own functions a
 from __future__ import annotations
 
 import pytest
+from airflow.models.callback import CallbackKey
 
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL
 from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
@@ -508,6 +509,34 @@ def test_running_row_without_pod_fails_and_is_not_run_again(api_server, new_sche
     assert "disappeared while running" in output_of(callback_id)
     scheduler.settle(rounds=2)
     assert api_server.count("POST", "/pods$") == 0
+
+
+@pytest.mark.parametrize("form", [CallbackKey, str], ids=["by its key", "by its id"])
+@pytest.mark.parametrize("stage", ["waits for a slot", "pending", "running"])
+def test_a24_revoked_callback_ends_at_the_next_heartbeat(
+    api_server, new_scheduler, new_callback, stage, form
+):
+    scheduler = new_scheduler(
+        KUBERNETES_CALLBACKS__RECONCILE_INTERVAL="3600",
+        KUBERNETES_CALLBACKS__MAX_ACTIVE_CALLBACKS="1",
+    )
+    first = new_callback()
+    (running if stage == "running" else launched)(api_server, scheduler, first)
+    scheduler.settle(2)
+    revoked = new_callback() if stage == "waits for a slot" else first
+    scheduler.until(lambda: state_of(revoked) != "pending", "it is handed out")
+    lists = api_server.count("LIST", "/pods$")
+    set_row(revoked, state=FAILED, output="cancelled by a person")
+    scheduler.executor.revoke_callback(form(revoked))
+    if stage == "waits for a slot":
+        scheduler.until(lambda: not scheduler.callbacks.cache.tracked(revoked), "it is forgotten")
+        set_row(first, state=FAILED)
+        scheduler.executor.revoke_callback(form(first))
+    scheduler.until(lambda: api_server.count("DELETE", "/pods/"), "the pod is deleted")
+    assert scheduler.executor.running == set()
+    assert api_server.count("LIST", "/pods$") == lists
+    assert api_server.count("POST", "/pods$") == 1
+    assert output_of(revoked) == "cancelled by a person"
 
 
 def test_terminal_row_stays_as_it_is_whatever_its_pod_says(api_server, new_scheduler, new_callback):

@@ -148,6 +148,10 @@ class CallbackController:
             self.resync()
         self.cache.mark_dirty(callback_id)
 
+    def look_at(self, callback_id: str) -> None:
+        """Read the callback's row, and act on it, at the next tick."""
+        self.cache.mark_dirty(callback_id)
+
     def observe(self, view: PodView) -> None:
         """Take in a watch event."""
         self.cache.observe(view, time.monotonic())

@@ -124,6 +124,20 @@ class CallbackPodsMixin(_Base):
         if self._connection_tests is not None:
             self._connection_tests.cancel(str(key))
 
+    def revoke_callback(self, key: Any) -> None:
+        """End a callback whose row has ended, or is gone, at the next heartbeat; ``revoke_task`` for callbacks.
+
+        A waiting one is not launched, a running one gets its grace period. Nothing happens to a callback whose
+        row is still QUEUED or RUNNING. That a row has ended is noticed without this call too, at the next
+        comparison and by whichever scheduler has the callback: so do ``airflow kubernetes-callbacks cancel``
+        and a deleted Dag run, in other processes, reach it.
+
+        :param key: the ``CallbackKey``, or the id.
+        """
+        if self._callbacks is not None:
+            with self._contained(f"the revocation of callback {key}"):
+                self._callbacks.look_at(str(key))
+
     def _unpark(self, callbacks: CallbackController) -> None:
         while self._parked and self._slots is not None:
             callback_id = next(iter(self._parked))
