@@ -21,6 +21,8 @@ PER_AIRFLOW_TESTS := $(addprefix kubernetes_tests/test_,callbacks.py hybrid.py c
 KIND_TESTS ?= $(addprefix kubernetes_tests/test_,callbacks.py pod_acceptance.py container_failures.py pod_loss.py \
   least_privilege.py)
 
+KIND_SLOW_TESTS ?= $(addprefix kubernetes_tests/test_,restart.py node_loss.py pod_finalizer.py)
+
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/airflow-kubernetes-callbacks
 UV_VERSION := $(shell sed -n 's/^uv==//p' constraints/tools.txt)
 UV := $(CACHE)/uv-$(UV_VERSION)/bin/uv
@@ -44,7 +46,7 @@ demo: $(VENV)/.ready ## Missed deadlines become pods, on a cluster made for it (
 	$(VENV)/bin/python -m kubernetes_tests.demo $(if $(KEEP),--keep) $(ARGS)
 
 ##@ Test
-.PHONY: test quick unit unit-newer-python compat test-local test-extended test-slow test-kind monitoring-tools
+.PHONY: test quick unit unit-newer-python compat test-local test-extended test-slow test-kind test-kind-slow monitoring-tools
 test: monitoring-tools ## Everything but kind: unit and contract tests, compatibility, the local cluster
 	$(MAKE) unit AIRFLOW=$(firstword $(AIRFLOWS))
 	for airflow in $(wordlist 2,9,$(AIRFLOWS)); do $(MAKE) unit AIRFLOW=$$airflow ARGS='-m "not once" $(ARGS)'; done
@@ -88,6 +90,10 @@ test-slow: $(VENV)/.ready ## The slow Kubernetes tests too: every cell of the cr
 test-kind: $(VENV)/.ready ## Kubernetes tests on kind (KIND_NODE_IMAGE, BASE_IMAGE: images to start from)
 	@echo "== Kubernetes tests on kind, Airflow $(AIRFLOW)"
 	$(PYTEST) $(KIND_TESTS) --cluster kind -m "not slow" $(RERUNS) $(ARGS)
+
+test-kind-slow: $(VENV)/.ready ## More of them on kind: restarts, lost and drained nodes, finalizers
+	@echo "== slow Kubernetes tests on kind, Airflow $(AIRFLOW)"
+	$(PYTEST) $(KIND_SLOW_TESTS) --cluster kind $(RERUNS) $(ARGS)
 
 monitoring-tools: ## promtool and a statsd exporter, for the tests of alert rules and dashboard
 	@dev/monitoring-tools $(CACHE)/monitoring $(PYTHON)

@@ -11,7 +11,7 @@ import logging
 
 import pytest
 
-from airflow_kubernetes_callbacks.callback_store import RECORD_KEY
+from airflow_kubernetes_callbacks.row_data import RECORD_KEY
 from airflow_kubernetes_callbacks.situation import RowState
 from airflow_kubernetes_callbacks.watcher import view_from_plain
 from tests.fakes.objects import ApiStatusError
@@ -899,7 +899,8 @@ def test_refusal_to_delete_the_pod_of_the_last_run_says_nothing_when_it_is_gone(
     assert row.state == SUCCESS
     # a person deletes the pod and has the callback run again, as the command 'retry' does
     world.store.delete("pods", "airflow", pod["metadata"]["name"], {"gracePeriodSeconds": 0})
-    row.disturbed, row.state, row.output = True, "pending", None
+    row.disturbed = row.may_run_again = True
+    row.state, row.output = "pending", None
     row.data = {RECORD_KEY: {"attempt": 2, "history": 1}}
     scheduler.hand_out()
     scheduler.commit_hand_out()

@@ -102,6 +102,8 @@ class Row:
     runs: list[str | None] = field(default_factory=list)
     #: Somebody from outside took a pod away, or core wrote over the state: the result may be lost.
     disturbed: bool = False
+    #: A second run is a limit that docs/explanation/guarantees.md tells of, or a person's wish.
+    may_run_again: bool = False
     #: Its pod was not to be deleted: it may have begun after its end was told.
     not_deleted: bool = False
 
@@ -423,7 +425,7 @@ class SimulatedScheduler:
         for callback_id in self.uncommitted:
             if (row := self.world.database.get(callback_id)) is not None:
                 if row.state in (SUCCESS, FAILED):
-                    row.disturbed = True  # core writes over the end
+                    row.disturbed = row.may_run_again = True  # core writes over the end
                 row.state = QUEUED
         self.uncommitted.clear()
 
@@ -589,7 +591,7 @@ class World:
                 self.node.finish(pod, 1, message="the API says 409")
                 return
             present.state = RUNNING
-        if row.runs and not row.disturbed:
+        if row.runs and not row.may_run_again:
             raise Broken(f"begun is never repeated: {row} runs again in {pod['metadata']['name']}")
         row.runs.append(None)
         self.node.start(pod)
@@ -604,10 +606,16 @@ class World:
         self.node.remove(pod)
         self._collect_garbage()
 
+    def _goes_unseen(self, row: Row) -> bool:
+        """Tell whether nothing says that the pod was there, once it is gone (docs/explanation/guarantees.md)."""
+        recorded = row_data.record_in(row.data).get("pod") is not None or row.state == RUNNING
+        return bool(row.runs) and not self.api_owns_running and not recorded
+
     def delete_from_outside(self, pod: dict[str, Any], *, force: bool) -> None:
         """A person, or the garbage collection of a lost node."""
         row = self.row_of(pod)
         row.disturbed = True
+        row.may_run_again = row.may_run_again or self._goes_unseen(row)
         if force and row.runs and row.runs[-1] is None:
             row.runs[-1] = FAILED
         options = {"gracePeriodSeconds": 0} if force else {}
