@@ -13,7 +13,7 @@ from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure
 from airflow_kubernetes_callbacks.cache import CallbackCache
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
-from airflow_kubernetes_callbacks.pod_requests import Answer
+from airflow_kubernetes_callbacks.request_answer import Answer
 from airflow_kubernetes_callbacks.settings import CallbackSettings
 from airflow_kubernetes_callbacks.situation import PodRequest
 from tests.fakes.world import Nothing

@@ -108,9 +108,8 @@ def try_to_create(world, faults):
             turn(world, work=False)
             if scheduler.work:
                 # a comparison may be under way too: it is made without faults
-                launches = [
-                    i for i, (pool, _) in enumerate(scheduler.work) if pool is scheduler.requests._launches
-                ]
+                of_launches = scheduler.requests._launches._pool
+                launches = [i for i, (pool, _) in enumerate(scheduler.work) if pool is of_launches]
                 if launches:
                     scheduler.do_work(launches[0], [fault])
                     break

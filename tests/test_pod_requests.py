@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from kubernetes.client.rest import ApiException
 
-from airflow_kubernetes_callbacks import pod_requests
+from airflow_kubernetes_callbacks import launches, pod_requests
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.pod_requests import Requests
@@ -60,10 +60,9 @@ class Immediate:
 @pytest.fixture
 def clock(monkeypatch):
     clock = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(
-        pod_requests, "time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now)
-    )
-    monkeypatch.setattr(pod_requests, "WorkerPool", Immediate)
+    monkeypatch.setattr(launches, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    for module in (launches, pod_requests):
+        monkeypatch.setattr(module, "WorkerPool", Immediate)
     return clock
 
 
@@ -98,8 +97,8 @@ def test_slow_database_slows_launches_down_and_does_not_stop_them(clock, store, 
     store, launcher = SlowStore(clock, **store), Launcher(clock)
     requests = requests_of(store, launcher, **options)
     order(requests, 8)
-    while requests._orders.qsize():
-        requests._launch_some()
+    while requests._launches._orders.qsize():
+        requests._launches._launch_some()
     assert sorted(cid for some in launcher.launched for cid in some) == [f"id-{n}" for n in range(8)]
     assert len(store.reads) <= 8
 
@@ -108,8 +107,8 @@ def test_rows_that_were_read_a_while_ago_are_read_again_before_their_launch(cloc
     store, launcher = SlowStore(clock), Launcher(clock, seconds=0.6)
     requests = requests_of(store, launcher)
     order(requests, 4, "workload")
-    while requests._orders.qsize():
-        requests._launch_some()
+    while requests._launches._orders.qsize():
+        requests._launches._launch_some()
     assert launcher.launched == [["id-0"], ["id-1"], ["id-2"], ["id-3"]]
     assert store.reads == [["id-0", "id-1", "id-2", "id-3"], ["id-2", "id-3"]]
 
@@ -119,8 +118,8 @@ def test_callback_whose_workload_cannot_be_made_costs_itself_only(clock):
     requests = requests_of(store, launcher)
     requests.launch(LaunchOrder("bad", 1, None))
     order(requests, 2)
-    while requests._orders.qsize():
-        requests._launch_some()
+    while requests._launches._orders.qsize():
+        requests._launches._launch_some()
     answers = {answer.callback_id: answer for answer in requests.answers()}
     assert "no such Dag run" in answers["bad"].failure.message
     assert {cid for cid, answer in answers.items() if answer.view is not None} == {"id-0", "id-1"}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.cache import CallbackCache, Track
     from airflow_kubernetes_callbacks.metrics import CallbackMetrics
     from airflow_kubernetes_callbacks.outcome import PodView
-    from airflow_kubernetes_callbacks.pod_requests import Answer
+    from airflow_kubernetes_callbacks.request_answer import Answer
     from airflow_kubernetes_callbacks.settings import CallbackSettings
 
 log = logging.getLogger(__name__)

@@ -4,72 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
-import traceback
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import SecretRefusedError, UndoneError
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL
 from airflow_kubernetes_callbacks.launch_failure import launch_failure
-from airflow_kubernetes_callbacks.metrics import deadline_of
+from airflow_kubernetes_callbacks.launches import Launches
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_events, reason_with_log
-from airflow_kubernetes_callbacks.redact import mask_log, mask_secrets
-from airflow_kubernetes_callbacks.situation import PodRequest, RowState
+from airflow_kubernetes_callbacks.redact import mask_log
+from airflow_kubernetes_callbacks.request_answer import Answer
+from airflow_kubernetes_callbacks.situation import PodRequest
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
+    from airflow_kubernetes_callbacks.launches import Launcher
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
     from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
-
-    #: A launch, and the workload for it.
-    Ready = tuple[LaunchOrder, Any]
 
 T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
 _ANSWERS_AT_ONCE = 2000
-#: How many rows one thread reads together before it launches their callbacks, and for how long (seconds)
-#: what it read counts as fresh.
-_ROWS_AT_ONCE = 8
-_ROWS_FRESH_FOR = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came of a request about one callback."""
-
-    callback_id: str
-    view: PodView | None = None
-    failure: ApiFailure | None = None
-    launched_attempt: int | None = None
-    #: When the deadline of the launched callback was (epoch seconds), if its workload says so.
-    deadline: float | None = None
-    #: The launch was not made: the row has moved on.
-    skipped: bool = False
-    #: The pod has the Secret that it waits for, if it waits for one.
-    supplied: bool = False
-    #: This pod, which had not begun, was deleted because of the failure.
-    condemned: PodView | None = None
-    #: What failed, and for which pod (uid), where a refusal changes what is decided.
-    asked: tuple[PodRequest, str] | None = None
-
-
-class Launcher(Protocol):
-    """Creates callback pods; see :mod:`airflow_kubernetes_callbacks.pod_launcher`."""
-
-    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[PodView | BaseException]: ...
-
-    def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None: ...
 
 
 def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Answer:
@@ -114,17 +78,20 @@ class Requests:
         self._launcher = launcher
         self._token_generator = token_generator
         self._me = me
-        self._batch_size = batch_size
-        self._concurrency = concurrency
         self._log_folder = log_folder
         self._log_limit = log_limit
         self._pool = WorkerPool(concurrency, "callback-pods")
-        # Launches do not queue behind requests about pods that are there, which may fail for a long time.
-        self._launches = WorkerPool(1 if batch_size > 1 else concurrency, "callback-launches")
         self._background = WorkerPool(1, "callback-comparison")
-        self._stopping = False
-        self._orders: SimpleQueue[LaunchOrder] = SimpleQueue()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
+        # Launches do not queue behind requests about pods that are there, which may fail for a long time.
+        self._launches = Launches(
+            store=store,
+            launcher=launcher,
+            make_workload=self._make_workload,
+            answer=self._answers.put,
+            concurrency=concurrency,
+            batch_size=batch_size,
+        )
 
     def answers(self) -> Iterator[Answer]:
         """Yield the answers that have come, up to a bounded number."""
@@ -139,8 +106,7 @@ class Requests:
         self._background.submit(work)
 
     def launch(self, order: LaunchOrder) -> None:
-        self._orders.put(order)
-        self._launches.submit(self._launch_some)
+        self._launches.add(order)
 
     def read(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._read(pod))
@@ -171,7 +137,6 @@ class Requests:
 
     def stop(self) -> None:
         """Begin nothing more."""
-        self._stopping = True
         for pool in (self._pool, self._launches, self._background):
             pool.stop()
 
@@ -316,95 +281,3 @@ class Requests:
 
     def _make_workload(self, callback_id: str) -> Any:
         return self._store.make_workload(callback_id, self._token_generator())
-
-    def _launch_some(self) -> None:
-        """Launch what one thread takes at a time; in a storm it takes more, to read their rows together."""
-        share = self._orders.qsize() // self._concurrency
-        orders = self._take_orders(max(self._batch_size, min(share, _ROWS_AT_ONCE), 1))
-        ready = self._with_workloads(orders)
-        while ready and not self._stopping:
-            ready = self._launch_while_fresh(ready)
-
-    def _launch_while_fresh(self, orders: list[Ready]) -> list[Ready]:
-        """Launch these for as long as their rows count as fresh; return those whose rows are to be read again.
-
-        The first ones are launched however long the reading took: a slow database slows launches down, and
-        does not stop them.
-        """
-        read_at = time.monotonic()
-        ready = self._still_queued(orders)
-        while ready and not self._stopping:
-            some, ready = ready[: self._batch_size], ready[self._batch_size :]
-            self._launch(some)
-            if time.monotonic() - read_at > _ROWS_FRESH_FOR:
-                break
-        return ready
-
-    def _take_orders(self, most: int) -> list[LaunchOrder]:
-        orders: list[LaunchOrder] = []
-        while len(orders) < most:
-            try:
-                orders.append(self._orders.get_nowait())
-            except Empty:
-                break
-        return orders
-
-    def _launch(self, ready: list[Ready]) -> None:
-        try:
-            results = self._launcher.launch(ready)
-        except BaseException as error:  # noqa: BLE001 - the same
-            results = [error] * len(ready)
-        for (order, workload), result in zip(ready, results, strict=True):
-            self._answer_launch(order, result, deadline_of(workload))
-
-    def _answer_launch(
-        self, order: LaunchOrder, result: PodView | BaseException, deadline: float | None = None
-    ) -> None:
-        if isinstance(result, BaseException):
-            failure = launch_failure(result)
-            if failure.status is None and failure.answer is ApiAnswer.PERMANENT and failure.may_have_arrived:
-                # Not as exc_info: an error that quotes its input (pydantic's do) has the token in it.
-                trace = mask_secrets("".join(traceback.format_exception(result)))
-                log.error("Launch of callback %s failed unexpectedly.\n%s", order.callback_id, trace)
-            self._answers.put(Answer(order.callback_id, failure=failure, launched_attempt=order.attempt))
-        else:
-            created = Answer(
-                order.callback_id, view=result, launched_attempt=order.attempt, deadline=deadline
-            )
-            self._answers.put(created)
-
-    def _with_workloads(self, orders: list[LaunchOrder]) -> list[Ready]:
-        """Return the orders with their workloads; those for which none can be made are answered."""
-        ready = []
-        for order in orders:
-            try:
-                workload = (
-                    order.workload if order.workload is not None else self._make_workload(order.callback_id)
-                )
-            except BaseException as error:  # noqa: BLE001 - the same
-                self._answer_launch(order, error)
-            else:
-                ready.append((order, workload))
-        return ready
-
-    def _still_queued(self, orders: list[Ready]) -> list[Ready]:
-        """Return the orders that are to be carried out; the others are answered.
-
-        The rows are read anew however fresh the decisions are: within a second another scheduler's pod of
-        such an attempt can have been refused by its node and deleted, and its name would be free again.
-        """
-        try:
-            rows = self._store.rows([order.callback_id for order, _ in orders])
-        except BaseException as error:  # noqa: BLE001 - the same
-            for order, _ in orders:
-                self._answer_launch(order, error)
-            return []
-        ready = []
-        for order, workload in orders:
-            row = rows[order.callback_id]
-            if row.state is not RowState.QUEUED or row.next_attempt > order.attempt:
-                skipped = Answer(order.callback_id, launched_attempt=order.attempt, skipped=True)
-                self._answers.put(skipped)
-            else:
-                ready.append((order, workload))
-        return ready

@@ -33,6 +33,7 @@ from airflow_kubernetes_callbacks import (
     comparison,
     comparisons,
     controller,
+    launches,
     merging,
     pod_client,
     pod_requests,
@@ -348,7 +349,10 @@ class SimulatedScheduler:
         self.api = InProcessApi(world)
         self.client = PodClient(self.api, namespaces=[NAMESPACE])  # type: ignore[arg-type]
         store = MemoryStore(world)
-        with mock.patch.object(pod_requests, "WorkerPool", ManualPool):
+        with (
+            mock.patch.object(pod_requests, "WorkerPool", ManualPool),
+            mock.patch.object(launches, "WorkerPool", ManualPool),
+        ):
             self.requests = pod_requests.Requests(
                 client=self.client,
                 store=store,  # type: ignore[arg-type]
@@ -433,7 +437,7 @@ class SimulatedScheduler:
 
     @property
     def work(self) -> list[tuple[ManualPool, Callable[[], None]]]:
-        pools = dict.fromkeys((self.requests._pool, self.requests._launches, self.requests._background))
+        pools = dict.fromkeys((self.requests._pool, self.requests._launches._pool, self.requests._background))
         return [(pool, work) for pool in pools for work in pool.pending]
 
     def do_work(self, index: int, faults: Iterable[str | None] = ()) -> None:
