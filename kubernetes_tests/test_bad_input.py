@@ -38,11 +38,13 @@ def test_callback_in_a_module_that_is_not_in_the_image(running: Scenario) -> Non
     output = output_of_failure(running, path="no_such_package.alerts.send")
     assert "no_such_package" in output
     assert "ModuleNotFoundError" in output
+    assert "the image of the callback's pod has to have it" in output
 
 
 def test_callable_that_is_not_in_its_module(running: Scenario) -> None:
     output = output_of_failure(running, path="ledger_callbacks.no_such_function")
     assert "no_such_function" in output
+    assert "correct the callback's path" in output
 
 
 def test_callback_that_does_not_take_the_kwargs(running: Scenario) -> None:
@@ -51,17 +53,20 @@ def test_callback_that_does_not_take_the_kwargs(running: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression",
+    ("expression", "argument"),
     [
-        pytest.param("{'text': '\\ud800'}", id="half_of_a_surrogate_pair"),
+        pytest.param("{'text': '\\ud800'}", "text", id="half_of_a_surrogate_pair"),
         pytest.param(
-            "{'pod': __import__('kubernetes').client.V1Pod(metadata={'name': 'x'})}", id="object_without_json"
+            "{'pod': __import__('kubernetes').client.V1Pod(metadata={'name': 'x'})}",
+            "pod",
+            id="object_without_json",
         ),
     ],
 )
-def test_kwargs_that_cannot_be_serialised(running: Scenario, expression: str) -> None:
+def test_kwargs_that_cannot_be_serialised(running: Scenario, expression: str, argument: str) -> None:
     output = output_of_failure(running, "succeed", python=expression)
-    assert "kwargs" in output or "serial" in output
+    assert f"the callback's kwargs cannot be written as JSON: '{argument}'" in output
+    assert "Pass plain values" in output
     still_works(running)
 
 

@@ -45,8 +45,8 @@ FROM_LOGS = {
     ("3.4.0b2", "raised"): "Ran and failed: ValueError: boom é hi",
     ("3.3.2", "notifier"): "Ran and failed: KeyError: 'nope'",
     ("3.4.0b2", "notifier"): "Ran and failed: KeyError: 'nope'",
-    ("3.3.2", "missing_module"): "Ran and failed: ModuleNotFoundError: No module named 'nomod'",
-    ("3.4.0b2", "missing_module"): "Ran and failed: ModuleNotFoundError: No module named 'nomod'",
+    ("3.3.2", "missing_module"): "Ran and failed: ModuleNotFoundError: No module named 'nomod' [the image of",
+    ("3.4.0b2", "missing_module"): "Ran and failed: ModuleNotFoundError: No module named 'nomod' [the image of",
     (
         "3.3.2",
         "timeout",

@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic_core import to_json
+
 from airflow_kubernetes_callbacks.author_options import permitted, split_reserved_kwarg
 from airflow_kubernetes_callbacks.connection_test import (
     active_deadline,
@@ -219,8 +221,8 @@ class LaunchPlanner:
             text = complete.model_dump_json()
         except Exception as error:  # pydantic's own errors, and those of what the kwargs hold
             raise LaunchError(
-                f"the callback's kwargs cannot be written as JSON ({type(error).__name__}: {error}). Pass plain "
-                "values: texts, numbers, lists, dictionaries."
+                f"the callback's kwargs cannot be written as JSON{_unwritable(data)} ({type(error).__name__}: "
+                f"{error}). Pass plain values: texts, numbers, lists, dictionaries."
             ) from error
         return self._carried(text, in_secret=in_secret)
 
@@ -266,6 +268,18 @@ class LaunchPlanner:
             return None
         grace = self.settings.pending_timeout + self.settings.active_deadline_margin
         return int(self.execution_timeout + grace)
+
+
+def _unwritable(data: dict[str, Any]) -> str:
+    """Return the names of the arguments that cannot be written as JSON, for a message."""
+    kwargs = data.get("kwargs")
+    names = []
+    for name, value in kwargs.items() if isinstance(kwargs, dict) else ():
+        try:
+            to_json(value)
+        except Exception:  # noqa: BLE001 - as above
+            names.append(repr(name))
+    return f": {', '.join(names)}" if names else ""
 
 
 def run_id_of(workload: Any) -> str:

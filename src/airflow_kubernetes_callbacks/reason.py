@@ -39,6 +39,13 @@ _ROOT_HINT = (
 )
 
 
+#: What Python says of a callback, or of what it imports, that is not in the image.
+_NOT_IN_THE_IMAGE = re.compile(r"(ModuleNotFoundError|ImportError): |AttributeError: module '")
+_IMAGE_HINT = (
+    "the image of the callback's pod has to have it: install it there, or correct the callback's path"
+)
+
+
 def could_not_start(text: str) -> str:
     """Return *text* as the reason of a callback that never began."""
     return _prefixed(COULD_NOT_START, text)
@@ -65,7 +72,8 @@ def reason_with_log(reason: str | None, tail: bytes) -> str | None:
         return reason
     known = (reason or "").removeprefix(f"{RAN_AND_FAILED}: ")
     replaced = not known or known.startswith(_REPLACEABLE) or _ORDINARY_END.match(known)
-    return ran_and_failed(told.text if replaced else f"{told.text}; {known}")
+    own_words = _with_image_hint(told.text)
+    return ran_and_failed(own_words if replaced else f"{own_words}; {known}")
 
 
 def _told_by_tail(tail: bytes) -> LogFailure | None:
@@ -143,7 +151,7 @@ def failure_reason(pod: Mapping[str, Any], base: BaseStatus, *, deleted: bool = 
     parts: list[str] = []
     told = _told(base)
     if told:
-        parts.append(told.text)
+        parts.append(_with_image_hint(told.text))
     if base.ended and (not told or base.word not in (None, "Error", "Completed")):
         parts.append(_base_end(pod, base, with_message=not told))
     if not base.ended:
@@ -199,6 +207,10 @@ def _pod_level(pod: Mapping[str, Any], *, already: str) -> Iterator[str]:
 
 def _with_hint(text: str) -> str:
     return f"{text} [{_ROOT_HINT}]" if _ROOT_REFUSED.search(text) else text
+
+
+def _with_image_hint(text: str) -> str:
+    return f"{text} [{_IMAGE_HINT}]" if _NOT_IN_THE_IMAGE.match(text) else text
 
 
 def _end_text(end: Mapping[str, Any]) -> str:
