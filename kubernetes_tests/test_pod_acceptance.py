@@ -120,7 +120,7 @@ NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=2
 
 
 def test_pod_is_accepted_whatever_the_names_are(cluster: Cluster, restricted: str) -> None:
-    @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(
         dag_id=NAMES,
         run_id=NAMES,
