@@ -539,6 +539,12 @@ def test_a24_revoked_callback_ends_at_the_next_heartbeat(
     assert output_of(revoked) == "cancelled by a person"
 
 
+def test_revocation_of_what_is_no_callback_stops_nothing(api_server, new_scheduler, new_callback):
+    scheduler = new_scheduler()
+    scheduler.executor.revoke_callback("no id")
+    launched(api_server, scheduler, new_callback())
+
+
 def test_terminal_row_stays_as_it_is_whatever_its_pod_says(api_server, new_scheduler, new_callback):
     """Cancelled by a person while its pod runs: the pod goes, and its end changes nothing."""
     scheduler = new_scheduler()

@@ -132,3 +132,12 @@ def test_pod_whose_secret_is_refused_for_good_is_condemned_with_the_reason(takes
     assert takes.track.condemned == {waiting.uid: "Could not start: no Secret"}
     assert takes.track.repeat_attempt is None
     assert takes.track.retry_at > time.time()
+
+
+def test_refusal_of_the_secret_is_remembered_until_the_pod_has_it(takes):
+    takes.request_fails(THROTTLED, unsupplied=True)
+    assert takes.track.supply_refusal == THROTTLED.message
+    takes.taker.take(Answer("one"))  # the pod is explained meanwhile
+    assert takes.track.supply_refusal == THROTTLED.message
+    takes.taker.take(Answer("one", supplied=True))
+    assert takes.track.supply_refusal == ""

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_kubernetes_callbacks.cache import CallbackCache
-from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
+from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView, pod_view
+from tests.pods import STARTED, pod, status, terminated
 
 ID = "018f0000-0000-7000-8000-00000000000a"
 OTHER = "018f0000-0000-7000-8000-00000000000b"
@@ -108,6 +109,23 @@ def test_pod_that_was_seen_running_is_not_taken_for_one_that_never_began(cache):
     assert known.reason is not None
     assert known.reason.startswith("Ran and failed: its container was running")
     assert known.reason.endswith(": NodeAffinity: Pod was rejected")
+
+
+def test_pod_whose_container_could_not_start_stays_one_that_never_began(cache):
+    """A dockershim tells a start time of such a container too."""
+    looks = [
+        pod_view(
+            pod(
+                "Failed",
+                [status(state=terminated(127, "ContainerCannotRun", "no such file", started=STARTED))],
+                resourceVersion=version,
+            )
+        )
+        for version in ("1", "2")
+    ]
+    observe(cache, *looks)
+    [known] = cache.pods(looks[0].callback_id)
+    assert (known.outcome, known.started_at) == (CallbackOutcome.NEVER_STARTED, None)
 
 
 def test_pod_that_was_seen_running_and_waits_again_is_known_to_have_begun(cache):

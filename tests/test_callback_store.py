@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from airflow_kubernetes_callbacks.callback_store import CallbackStore
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.routing import ExecutorEntry
-from airflow_kubernetes_callbacks.row_data import RECORD_KEY, LaunchRecord
+from airflow_kubernetes_callbacks.row_data import RECORD_KEY, LaunchRecord, run_number
 from airflow_kubernetes_callbacks.situation import RowState
 from tests.fakes.life import other_scheduler
 from tests.fakes.scheduler import data_of, delete_row, set_row, state_of
@@ -328,3 +328,20 @@ def test_namespaces_are_told_from_the_data(session, new_callback):
     one, odd = new_callback(state="queued"), new_callback(state="queued")
     spoil(odd, "[]")
     assert store.namespaces([one, odd]) == {one: f"of {data_of(one)['path']}", odd: None}
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        ("17", 17),
+        (17, 17),
+        ("9" * 5000, None),
+        ("9" * 19, None),
+        ("-1", None),
+        (None, None),
+        ([], None),
+        ("x", None),
+    ],
+)
+def test_number_of_a_dag_run_that_no_database_has_spoils_no_query(number, expected):
+    assert run_number({"dag_run_id": number}) == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from airflow_kubernetes_callbacks import launches, pod_requests
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.pod_requests import Requests
-from airflow_kubernetes_callbacks.situation import RowState, RowView
+from airflow_kubernetes_callbacks.situation import PodRequest, RowState, RowView
 from tests.fakes.scheduler import wait_until
 from tests.test_cache import view
 
@@ -183,3 +184,32 @@ def test_pod_that_a_list_did_not_have_is_gone_if_its_name_is_free_or_a_new_pods(
             requests._look_for(view())
     else:
         assert requests._look_for(view()).gone is gone
+
+
+WEBHOOK = 'admission webhook "x.y" denied the request: Get "https://registry": dial tcp: no such host'
+
+
+@pytest.mark.parametrize(
+    ("asked", "retryable"), [(PodRequest.ADOPT, False), (None, True)], ids=["other-way", "none"]
+)
+def test_denial_by_admission_is_final_where_there_is_another_way(asked, retryable):
+    body = json.dumps({"kind": "Status", "code": 403, "message": WEBHOOK})
+    answer = pod_requests._failed(view(), told(403, body), asked)
+    assert answer.failure.retryable is retryable
+    assert "no such host" in answer.failure.message
+
+
+def test_pod_that_goes_with_its_finalizer_is_known_to_be_gone():
+    requests = requests_of(None, None)
+    requests._client = SimpleNamespace(remove_finalizer=lambda pod: None, read_pod=lambda *_, **__: None)
+    assert requests._remove_finalizer(view(finalizer=True)).gone
+
+
+def test_pod_that_cannot_be_read_has_lost_its_finalizer_all_the_same():
+    def read_pod(*_, **__):
+        raise told(403)
+
+    requests = requests_of(None, None)
+    requests._client = SimpleNamespace(remove_finalizer=lambda pod: None, read_pod=read_pod)
+    after = requests._remove_finalizer(view(finalizer=True))
+    assert (after.finalizer, after.gone) == (False, False)

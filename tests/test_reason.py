@@ -46,7 +46,10 @@ FROM_LOGS = {
     ("3.3.2", "notifier"): "Ran and failed: KeyError: 'nope'",
     ("3.4.0b2", "notifier"): "Ran and failed: KeyError: 'nope'",
     ("3.3.2", "missing_module"): "Ran and failed: ModuleNotFoundError: No module named 'nomod' [the image of",
-    ("3.4.0b2", "missing_module"): "Ran and failed: ModuleNotFoundError: No module named 'nomod' [the image of",
+    (
+        "3.4.0b2",
+        "missing_module",
+    ): "Ran and failed: ModuleNotFoundError: No module named 'nomod' [the image of",
     (
         "3.3.2",
         "timeout",

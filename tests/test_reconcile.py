@@ -854,7 +854,7 @@ def seen_for(seconds: float, attempt: int = 1) -> Memory:
             situation(
                 QUEUED_ROW,
                 waiting("ContainerCreating", 660.0),
-                memory=Memory(known=True, repeat_attempt=1, last_failure="403: exceeded quota: secrets=1"),
+                memory=Memory(known=True, repeat_attempt=1, supply_refusal="403: exceeded quota: secrets=1"),
             ),
             Occupy(),
             RecordAttempt(2),

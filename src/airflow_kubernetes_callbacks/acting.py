@@ -147,6 +147,7 @@ class Actor:
             self._cache.look_at(callback_id, time.time() + 1.0)  # every slot is taken
             return
         track.held, track.repeat_attempt, track.refusal = True, None, None
+        track.supply_refusal = ""
         track.busy += 1
         self._expect_pod(callback_id)
         self._requests.launch(LaunchOrder(callback_id, attempt, track.workload))

@@ -55,7 +55,9 @@ class AnswerTaker:
         if answer.view is not None:
             self._cache.observe(answer.view, time.monotonic())
         if answer.supplied:
-            track.repeat_attempt = None
+            track.repeat_attempt, track.supply_refusal = None, ""
+        elif answer.unsupplied and answer.failure is not None:
+            track.supply_refusal = answer.failure.message
         if answer.launched_attempt is not None:
             self._take_launch(answer, track, answer.launched_attempt)
         elif answer.condemned is not None and answer.failure is not None:

@@ -260,6 +260,11 @@ def classify(error: BaseException) -> ApiFailure:
     )
 
 
+def denied_by_admission(failure: ApiFailure) -> bool:
+    """Tell whether a webhook or a policy denied the request, for a cause that may pass or not."""
+    return failure.status in _DENIALS and _DENIED in failure.message
+
+
 def remedy(failure: ApiFailure) -> str:
     """Return what is to be done about a request that was refused for good; empty where nothing is plain."""
     if failure.answer is ApiAnswer.NOT_FOUND and _NO_NAMESPACE.search(failure.message):

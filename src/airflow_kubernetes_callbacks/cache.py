@@ -58,6 +58,8 @@ class Track:
     failed_requests: int = 0
     failure_told: str = ""
     ask_again_at: float = 0.0
+    #: In which words the last request for the Secret that its pod waits for failed.
+    supply_refusal: str = ""
     #: When it is looked at again because the last look failed unexpectedly (epoch seconds).
     look_after_error: float = 0.0
     #: How often its end was reported, and the row was still not terminal.

@@ -64,7 +64,7 @@ def _memory(track: Track | None) -> Memory:
         retry_at=track.retry_at,
         repeat_attempt=track.repeat_attempt,
         refusal=track.refusal,
-        last_failure=track.failure_told,
+        supply_refusal=track.supply_refusal,
         denials=tuple((request, uid, words) for (request, uid), words in track.denied.items()),
         stalled=tuple(track.stalled_since.items()),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
 
@@ -136,7 +137,7 @@ class CallbackPodsMixin(_Base):
         """
         if self._callbacks is not None:
             with self._contained(f"the revocation of callback {key}"):
-                self._callbacks.look_at(str(key))
+                self._callbacks.look_at(str(UUID(str(key))))
 
     def _unpark(self, callbacks: CallbackController) -> None:
         while self._parked and self._slots is not None:

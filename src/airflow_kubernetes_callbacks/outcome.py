@@ -131,7 +131,8 @@ def pod_view(
         reason=_reason(pod, base, outcome, deleted),
         waiting_reason=waiting(pod).word if outcome is CallbackOutcome.PENDING else None,
         created_at=epoch_seconds(metadata.get("creationTimestamp")) or 0.0,
-        started_at=epoch_seconds(base.started_at),
+        # dockershim sets it for a container that it could not start too
+        started_at=epoch_seconds(base.started_at) if base.began else None,
         ended_at=_ended_at(pod, base, outcome),
         deleting=bool(metadata.get("deletionTimestamp")),
         gone=deleted,

@@ -7,7 +7,7 @@ import logging
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify, denied_by_admission
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import SecretRefusedError, UndoneError
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL
@@ -43,6 +43,9 @@ def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Ans
     failure = classify(error)
     if isinstance(error, UndoneError):
         failure = ApiFailure(ApiAnswer.PERMANENT, None, str(error))
+    if asked is not None and denied_by_admission(failure):
+        # Only a creation is tried a bounded number of times; these have another way, and take it at once.
+        failure = dataclasses.replace(failure, answer=ApiAnswer.FORBIDDEN)
     message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
     return Answer(
         pod.callback_id,
@@ -154,7 +157,7 @@ class Requests:
             try:
                 answer = Answer(pod.callback_id, view=request(), supplied=supplies)
             except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
-                answer = _failed(pod, error, asked)
+                answer = dataclasses.replace(_failed(pod, error, asked), unsupplied=supplies)
                 if self._refused_and_gone(pod, answer):
                     answer = Answer(pod.callback_id, view=dataclasses.replace(pod, gone=True))
             self._answers.put(answer)
@@ -240,7 +243,7 @@ class Requests:
     def _try(self, read: Callable[[], T | None]) -> T | None:
         try:
             return read()
-        except Exception as error:  # noqa: BLE001 - what is only good to know must not cost more
+        except BaseException as error:  # noqa: BLE001 - what is only good to know must not cost more
             log.debug("Not to be had: %s", error)
             return None
 
@@ -277,7 +280,8 @@ class Requests:
 
     def _remove_finalizer(self, pod: PodView) -> PodView:
         self._client.remove_finalizer(pod)
-        return dataclasses.replace(pod, finalizer=False)
+        # It may be gone with that, and nobody should wait for it then.
+        return self._try(lambda: self._read(pod)) or dataclasses.replace(pod, finalizer=False)
 
     def _make_workload(self, callback_id: str) -> Any:
         return self._store.make_workload(callback_id, self._token_generator())

@@ -25,6 +25,8 @@ class Answer:
     skipped: bool = False
     #: The pod has the Secret that it waits for, if it waits for one.
     supplied: bool = False
+    #: The request that brings it failed.
+    unsupplied: bool = False
     #: This pod, which had not begun, was deleted because of the failure.
     condemned: PodView | None = None
     #: What failed, and for which pod (uid), where a refusal changes what is decided.

@@ -14,6 +14,8 @@ RECORD_KEY = "kubernetes_pod"
 #: States of the table that are not over, by their value in the database.
 ACTIVE = {"queued": RowState.QUEUED, "running": RowState.RUNNING}
 _TERMINAL = {"success", "failed"}
+#: No database has a larger key.
+_LONGEST_NUMBER = 19
 
 
 class LaunchRecord(NamedTuple):
@@ -59,7 +61,7 @@ def run_id_in_context(data: Any) -> str:
 
 def run_number(data: Any) -> int | None:
     number = str(data.get("dag_run_id")) if isinstance(data, dict) else ""
-    return int(number) if number.isdecimal() else None
+    return int(number) if number.isdecimal() and len(number) < _LONGEST_NUMBER else None
 
 
 def row_view(

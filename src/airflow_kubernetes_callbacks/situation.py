@@ -86,8 +86,8 @@ class Memory:
     refusal: Refusal | None = None
     #: Requests that were refused for good: what, of which pod (uid), and in which words.
     denials: tuple[tuple[PodRequest, str, str], ...] = ()
-    #: In which words the last request about its pods failed; empty where it did not.
-    last_failure: str = ""
+    #: In which words the last request for the Secret that its pod waits for failed; empty where it did not.
+    supply_refusal: str = ""
     #: Since when (epoch seconds) a pod is seen to wait for what is not waited for long, by uid.
     stalled: tuple[tuple[str, float], ...] = ()
 

@@ -74,8 +74,8 @@ def pending_pod(situation: Situation, settings: CallbackSettings, pod: PodView) 
         return (Occupy(), Explain(pod))
     reason = pod.reason or "its container did not start and Kubernetes gives no reason"
     waited = max(0.0, situation.now - situation.by_own_clock(pod.created_at))
-    if situation.memory.repeat_attempt is not None and situation.memory.last_failure:
-        reason = f"{reason}; {situation.memory.last_failure}"  # the Secret that it waits for is refused
+    if situation.memory.supply_refusal:
+        reason = f"{reason}; {situation.memory.supply_refusal}"
     # Deleted first, and only if it has not begun meanwhile: what follows is decided when it is gone. That
     # it did not begin is recorded before, for a scheduler that comes when this one died in between.
     why = f"Could not start within {waited:.0f} s: {reason}"
