@@ -53,9 +53,9 @@ _REJECTIONS = frozenset(
         "ProviderFailed",
     }
 )
-#: Exit codes after SIGKILL and SIGTERM, and how long after the end the kubelet removes the pod.
+#: Exit codes after SIGKILL and SIGTERM, and how long after the end a busy kubelet may remove the pod (seconds).
 _SIGNALLED = (137, 143)
-_REMOVAL_SECONDS = 10
+_REMOVAL_SECONDS = 60
 
 #: Nobody can say what a container did on a node that the cluster lost.
 _NODE_LOST = frozenset({"NodeLost", "DeletionByPodGC", "NodeUnreachable"})
