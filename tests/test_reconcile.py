@@ -1552,6 +1552,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
 
 
 @pytest.mark.once
+@pytest.mark.timeout(600)  # a minute where nothing else runs
 def test_invariants_hold_in_every_situation():
     broken: dict[str, Situation] = {}
     count = 0
@@ -1567,6 +1568,7 @@ def test_invariants_hold_in_every_situation():
 
 
 @pytest.mark.once
+@pytest.mark.timeout(600)
 def test_decision_is_the_same_when_asked_again():
     for given in itertools.islice(every_situation(), 0, None, 97):
         assert decide(given, SETTINGS) == decide(given, SETTINGS)
