@@ -10,7 +10,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_kubernetes_callbacks.outcome import CallbackOutcome, remembering_the_wait
+from airflow_kubernetes_callbacks.outcome import remembering_the_run, remembering_the_wait
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -73,30 +73,6 @@ def _newer(view: PodView, known: PodView) -> bool:
     if view.resource_version.isdecimal() and known.resource_version.isdecimal():
         return int(view.resource_version) >= int(known.resource_version)
     return True
-
-
-def remembering_the_run(view: PodView, known: PodView) -> PodView:
-    """Return *view* with the begin of its container that *known*, an earlier look at the pod, has seen.
-
-    A kubelet that restarts may refuse a pod that it ran (NodeAffinity, UnexpectedAdmissionError), and says
-    nothing of its containers then (kubernetes/kubernetes#100467, #125579).
-    """
-    if known.started_at is None or view.outcome not in (
-        CallbackOutcome.PENDING,
-        CallbackOutcome.NEVER_STARTED,
-    ):
-        return view
-    if view.outcome is CallbackOutcome.PENDING:
-        return dataclasses.replace(view, started_at=known.started_at)
-    told = (
-        (view.reason or "").partition("Could not start: ")[2] or view.reason or "Kubernetes gives no reason"
-    )
-    return dataclasses.replace(
-        view,
-        outcome=CallbackOutcome.FAILED,
-        started_at=known.started_at,
-        reason=f"Ran and failed: its container was running, and its node does not report it any more: {told}",
-    )
 
 
 class CallbackCache:

@@ -116,7 +116,7 @@ class Launches:
     def _launch(self, ready: list[Ready]) -> None:
         try:
             results = self._launcher.launch(ready)
-        except BaseException as error:  # noqa: BLE001 - the same
+        except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
             results = [error] * len(ready)
         for (order, workload), result in zip(ready, results, strict=True):
             self._report(order, result, deadline_of(workload))
@@ -145,7 +145,7 @@ class Launches:
                 workload = (
                     order.workload if order.workload is not None else self._make_workload(order.callback_id)
                 )
-            except BaseException as error:  # noqa: BLE001 - the same
+            except BaseException as error:  # noqa: BLE001 - it is answered
                 self._report(order, error)
             else:
                 ready.append((order, workload))
@@ -159,7 +159,7 @@ class Launches:
         """
         try:
             rows = self._store.rows([order.callback_id for order, _ in orders])
-        except BaseException as error:  # noqa: BLE001 - the same
+        except BaseException as error:  # noqa: BLE001 - it is answered
             for order, _ in orders:
                 self._report(order, error)
             return []

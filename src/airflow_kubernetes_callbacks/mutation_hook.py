@@ -25,8 +25,8 @@ def apply_mutation_hook(
     """Let the deployment's ``pod_mutation_hook`` change *pod*, and put back what makes it a callback pod.
 
     Put back: the name (it is what makes a launch happen once), identity labels and annotations,
-    ``restartPolicy: Never`` of the pod and of its base container, the finalizer. Everything else that the hook does is respected, a changed
-    namespace too if it is watched.
+    ``restartPolicy: Never`` of the pod and of its base container, the finalizer. Everything else that the
+    hook does is respected, a changed namespace too if it is watched.
 
     :raises LaunchError: whatever the hook raises (``SystemExit`` and a library's panic too), or if what it
         leaves is no pod that could run the callback.

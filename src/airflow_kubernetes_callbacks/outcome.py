@@ -27,6 +27,8 @@ from airflow_kubernetes_callbacks.identity import (
 from airflow_kubernetes_callbacks.pod_status import epoch_seconds as epoch_seconds
 from airflow_kubernetes_callbacks.pod_waiting import waiting
 from airflow_kubernetes_callbacks.reason import (
+    COULD_NOT_START,
+    RAN_AND_FAILED,
     failure_reason,
     told_by_callback,
     unstarted_reason,
@@ -142,6 +144,28 @@ def pod_view(
         run_id=_text(pod_status.mapping(metadata, "annotations").get(RUN_ID_ANNOTATION)),
         explained=outcome is CallbackOutcome.FAILED and told_by_callback(base),
         delete_by=epoch_seconds(metadata.get("deletionTimestamp")),
+    )
+
+
+def remembering_the_run(view: PodView, known: PodView) -> PodView:
+    """Return *view* with the begin of its container that *known*, an earlier look at the pod, has seen.
+
+    A kubelet that restarts may refuse a pod that it ran (NodeAffinity, UnexpectedAdmissionError), and says
+    nothing of its containers then (kubernetes/kubernetes#100467, #125579).
+    """
+    if known.started_at is None or view.outcome not in (
+        CallbackOutcome.PENDING,
+        CallbackOutcome.NEVER_STARTED,
+    ):
+        return view
+    if view.outcome is CallbackOutcome.PENDING:
+        return replace(view, started_at=known.started_at)
+    told = (view.reason or "Kubernetes gives no reason").removeprefix(f"{COULD_NOT_START}: ")
+    return replace(
+        view,
+        outcome=CallbackOutcome.FAILED,
+        started_at=known.started_at,
+        reason=f"{RAN_AND_FAILED}: its container was running, and its node does not report it any more: {told}",
     )
 
 

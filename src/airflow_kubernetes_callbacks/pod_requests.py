@@ -40,9 +40,8 @@ def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Ans
     """Return the answer to a request about a pod that failed."""
     if isinstance(error, SecretRefusedError):
         return Answer(pod.callback_id, failure=launch_failure(error), condemned=pod)
-    failure = classify(error)
-    if isinstance(error, UndoneError):
-        failure = ApiFailure(ApiAnswer.PERMANENT, None, str(error))
+    undone = isinstance(error, UndoneError)
+    failure = ApiFailure(ApiAnswer.PERMANENT, None, str(error)) if undone else classify(error)
     if asked is not None and denied_by_admission(failure):
         # Only a creation is tried a bounded number of times; these have another way, and take it at once.
         failure = dataclasses.replace(failure, answer=ApiAnswer.FORBIDDEN)
