@@ -39,13 +39,11 @@ from airflow_kubernetes_callbacks.unstarted import (
     unstarted_pod,
     until_its_node_answers,
 )
+from airflow_kubernetes_callbacks.without_pod import FORGOTTEN, without_pod
 
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
     from airflow_kubernetes_callbacks.situation import Refusal, RowView
-
-#: The reason of a last pod that was deleted by a scheduler that is gone.
-_FORGOTTEN = "Could not start: its last pod was deleted because it did not start; why is not known any more."
 
 
 def retry_delay(launches: int, settings: CallbackSettings) -> float:
@@ -74,7 +72,7 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
         return (EmitFailure(refusal.reason, FailureKind.REFUSED),)
     if gone and not situation.memory.held:
         return _with_gone_pod(situation, settings, max(gone, key=lambda pod: pod.attempt))
-    return _without_pod(situation, settings)
+    return without_pod(situation, settings)
 
 
 def _current(pods: list[PodView]) -> PodView:
@@ -207,7 +205,7 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     if _superseded(situation, pod):
         since = situation.row.next_attempt - 1 - situation.row.history  # a retry itself is no launch yet
         if since > settings.launch_retries:
-            return (EmitFailure(given_up(_FORGOTTEN, since), FailureKind.UNSTARTED),)
+            return (EmitFailure(given_up(FORGOTTEN, since), FailureKind.UNSTARTED),)
         return _relaunch(situation, settings, pod)
     match pod.outcome:
         case CallbackOutcome.SUCCEEDED:
@@ -250,59 +248,3 @@ def _disappeared(pod: PodView) -> str:
         "could be recorded, and the callback may have taken effect. Run it again with "
         "'airflow kubernetes-callbacks retry' if it should."
     )
-
-
-def _without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
-    """No pod of this callback is known."""
-    row, memory = situation.row, situation.memory
-    if memory.held:
-        return ()
-    was_created = row.launched_pod is not None and not situation.api_owns_running
-    launches = row.next_attempt - 1 - row.history
-    if row.state is RowState.QUEUED and launches > settings.launch_retries:
-        if not situation.pods_complete:
-            return ()
-        return (EmitFailure(given_up(_FORGOTTEN, launches), FailureKind.UNSTARTED),)
-    if memory.repeat_attempt is not None and row.state is RowState.QUEUED and not was_created:
-        if situation.now < memory.retry_at:
-            return (LookAgain(memory.retry_at),)
-        attempt = max(memory.repeat_attempt, row.next_attempt)
-        # Recorded where another's pod had the name: its name may come free, for a scheduler that does not know.
-        record = (RecordAttempt(attempt),) if attempt > row.next_attempt else ()
-        return (*record, Launch(attempt))
-    if not situation.pods_complete:
-        return ()  # an absence that no complete list confirms means nothing
-    if row.state is RowState.RUNNING:
-        return (
-            EmitFailure(
-                "The pod disappeared while running: the row says RUNNING and there is no pod. The callback "
-                "may have taken effect. Run it again with 'airflow kubernetes-callbacks retry' if it should.",
-                FailureKind.LOST,
-            ),
-        )
-    if was_created:
-        return (
-            EmitFailure(
-                f"Pod {row.launched_pod} was created and is gone, and nobody saw how it ended (deleted while "
-                "no scheduler was looking). The callback may have taken effect. Run it again with "
-                "'airflow kubernetes-callbacks retry' if it should.",
-                FailureKind.LOST,
-            ),
-        )
-    return _orphaned_row(situation, settings)
-
-
-def _orphaned_row(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
-    """QUEUED, no pod, and not held here: the scheduler that had it died, or still holds it."""
-    now, memory = situation.now, situation.memory
-    if now < memory.retry_at:
-        return (LookAgain(memory.retry_at),)
-    if situation.alive_others is None:
-        return ()
-    if situation.alive_others:
-        # A sibling may hold it in its queue. Two launches of one attempt are one pod, but whoever
-        # holds it should have its turn first.
-        since = memory.orphaned_since if memory.orphaned_since is not None else now
-        if now < since + settings.reconcile_interval:
-            return (LookAgain(since + settings.reconcile_interval),)
-    return (Launch(situation.row.next_attempt),)  # it has no slot yet: it waits for one like any other
