@@ -511,6 +511,55 @@ def test_running_row_without_pod_fails_and_is_not_run_again(api_server, new_sche
     assert api_server.count("POST", "/pods$") == 0
 
 
+@pytest.mark.parametrize("keep", ["callback_id", None], ids=["its-annotation-is-left", "its-name-is-left"])
+@pytest.mark.parametrize("stage", ["running", "succeeded"])
+def test_pod_that_lost_its_labels_while_no_scheduler_looked_is_found_by_its_name(
+    api_server, new_scheduler, new_callback, stage, keep
+):
+    first = new_scheduler()
+    callback_id = new_callback()
+    pod = running(api_server, first, callback_id)
+    first.crash()
+
+    def strip(found):
+        metadata = found["metadata"]
+        metadata["labels"] = {}
+        metadata["annotations"] = {key: it for key, it in metadata["annotations"].items() if key == keep}
+
+    api_server.store.update("pods", "airflow", pod["metadata"]["name"], strip)
+    if stage == "succeeded":
+        api_server.node.finish(pod)
+    second = new_scheduler()
+    if stage == "running":
+        second.until(lambda: second.running == {callback_id}, "it takes its slot")
+        second.settle(rounds=2)
+        assert (state_of(callback_id), second.running) == (RUNNING, {callback_id})
+        api_server.node.finish(pod)
+    second.until(lambda: state_of(callback_id) == SUCCESS, "success is recorded", resync=True)
+    second.until(lambda: not api_server.pods(), "pod is deleted", resync=True)
+    second.settle(rounds=2)
+    assert (second.running, second.events) == (set(), {})
+    assert api_server.count("POST", "/pods$") == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "reads"),
+    [pytest.param(None, 1, id="not-there"), pytest.param(503, 2, id="first-answer-503")],
+)
+def test_running_row_is_lost_once_its_pod_is_not_there_by_its_name(
+    api_server, new_scheduler, new_callback, status, reads
+):
+    callback_id = new_callback(state=RUNNING)
+    if status:
+        api_server.fail("GET", f"/pods/callback-{callback_id}-1", status=status)
+    scheduler = new_scheduler()
+    scheduler.until(lambda: state_of(callback_id) == FAILED, "failure is recorded")
+    assert "disappeared while running" in output_of(callback_id)
+    scheduler.settle(rounds=2)
+    assert api_server.count("GET", "/pods/callback-") == reads
+    assert api_server.count("POST", "/pods$") == 0
+
+
 @pytest.mark.parametrize("form", [CallbackKey, str], ids=["by its key", "by its id"])
 @pytest.mark.parametrize("stage", ["waits for a slot", "pending", "running"])
 def test_a24_revoked_callback_ends_at_the_next_heartbeat(

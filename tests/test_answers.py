@@ -141,3 +141,17 @@ def test_refusal_of_the_secret_is_remembered_until_the_pod_has_it(takes):
     assert takes.track.supply_refusal == THROTTLED.message
     takes.taker.take(Answer("one", supplied=True))
     assert takes.track.supply_refusal == ""
+
+
+def test_pod_that_was_asked_for_by_its_name_is_remembered_until_the_callback_is_forgotten(takes):
+    place = ("airflow", "callback-one-1")
+    takes.taker.take(Answer("one", looked_for=place))
+    assert takes.track.memory().looked_for == {place}
+    takes.cache.forget("one")
+    assert takes.track.memory().looked_for == frozenset()
+
+
+def test_look_by_name_that_failed_is_made_again_later(takes):
+    takes.request_fails(THROTTLED)
+    assert takes.track.memory().looked_for == frozenset()
+    assert takes.track.ask_again_at > time.time()

@@ -388,6 +388,154 @@ def test_pods_that_a_sibling_has_deleted_cost_no_requests(make_world):
     assert len(second.controller.cache) == 0
 
 
+# Pods that lists do not have, and of which nothing is known ------------------------------------------
+
+LISTS_FIND_IT_BY = ("airflow-worker", "airflow-workload-type", "callback-id", "callback-attempt")
+
+
+def take_off(world, pod, *keys):
+    """Somebody takes labels off a pod, or all that can be taken off."""
+
+    def change(found):
+        for key in keys or LISTS_FIND_IT_BY:
+            found["metadata"]["labels"].pop(key, None)
+        if not keys:
+            del found["metadata"]["annotations"]
+
+    world.store.update("pods", "airflow", pod["metadata"]["name"], change)
+
+
+def after_a_crash(world):
+    """Return the scheduler that comes after the one that crashed, and what it reads by name."""
+    first = world.schedulers[-1]
+    first.crash()
+    first.forget()
+    scheduler, reads = world.add_scheduler(), []
+    read = scheduler.api.read_namespaced_pod
+
+    def counted(name, namespace, **kwargs):
+        reads.append(name)
+        return read(name, namespace, **kwargs)
+
+    scheduler.api.read_namespaced_pod = counted
+    return scheduler, reads
+
+
+def creations(world):
+    return [c for c in world.store._history if c.kind == "ADDED" and c.plural == "pods"]
+
+
+@pytest.mark.parametrize("api_owns_running", [False, True])
+@pytest.mark.parametrize("kind", ["succeeds", "raises"])
+@pytest.mark.parametrize("stage", ["running", "ended"])
+@pytest.mark.parametrize(
+    "keys",
+    [("airflow-workload-type",), LISTS_FIND_IT_BY, ()],
+    ids=["one-label", "every-label", "labels-and-annotations"],
+)
+def test_pod_that_lost_its_labels_is_found_by_its_name_after_a_restart(
+    make_world, keys, stage, kind, api_owns_running
+):
+    world = make_world(kind, api_owns_running=api_owns_running)
+    pod = run(world)
+    scheduler, reads = after_a_crash(world)
+    take_off(world, pod, *keys)
+    if stage == "ended":
+        run_to_the_end(world, pod)
+    for _ in range(4):
+        turn(world, scheduler)
+    assert reads[0] == pod["metadata"]["name"]
+    if stage == "running":
+        assert slots_of(world, only_row(world)) == [scheduler.me]
+        for _ in range(3):
+            world.clock.now += SETTINGS.reconcile_interval + 1
+            turn(world, scheduler)
+            turn(world, scheduler)
+        assert only_row(world).state == RUNNING
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == (SUCCESS if kind == "succeeds" else FAILED)
+    assert len(only_row(world).runs) == len(creations(world)) == 1
+
+
+def test_pod_that_lost_its_labels_before_it_began_is_found_by_its_name_after_a_restart(make_world):
+    """The row has the record that it was created; on Airflow 3.4 its name is taken, which tells as much."""
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    turn(world)
+    assert "pod" in only_row(world).data[RECORD_KEY]
+    _, reads = after_a_crash(world)
+    take_off(world, pod)
+    rest(world)
+    world.check_end()
+    assert reads
+    assert only_row(world).state == SUCCESS
+    assert len(only_row(world).runs) == len(creations(world)) == 1
+
+
+def until_it_is_looked_for(world, scheduler):
+    """Turn the loop until nothing but the look at the pod by its name is to be done."""
+    turn(world, scheduler)
+    turn(world, scheduler, work=False)
+    assert len(scheduler.work) == 1
+
+
+@pytest.mark.parametrize("api_owns_running", [False, True])
+def test_pod_that_is_not_there_by_its_name_either_is_lost_and_asked_for_once(make_world, api_owns_running):
+    world = make_world("succeeds", api_owns_running=api_owns_running)
+    world.delete_from_outside(run(world), force=True)
+    scheduler, reads = after_a_crash(world)
+    for _ in range(4):
+        turn(world, scheduler)
+    assert only_row(world).state == FAILED
+    assert "disappeared while running" in only_row(world).output
+    assert len(reads) == len(creations(world)) == 1
+
+
+@pytest.mark.parametrize("answer", ["404", "500", "429", "lost before"])
+def test_nothing_is_concluded_from_a_look_by_name_that_fails_for_now(make_world, answer):
+    """A 404 without a Status is a proxy's."""
+    world = make_world("succeeds")
+    pod = run(world)
+    scheduler, _ = after_a_crash(world)
+    take_off(world, pod)
+    until_it_is_looked_for(world, scheduler)
+    scheduler.do_work(0, [answer])
+    for _ in range(3):
+        turn(world, scheduler, work=False)
+    assert (scheduler.work, only_row(world).state) == ([], RUNNING)
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
+    assert len(creations(world)) == 1
+
+
+def test_pod_that_may_not_be_read_by_its_name_is_lost(make_world):
+    world = make_world("succeeds")
+    pod = run(world)
+    only_row(world).disturbed = True
+    scheduler, _ = after_a_crash(world)
+    take_off(world, pod)
+    until_it_is_looked_for(world, scheduler)
+    scheduler.do_work(0, ["403"])
+    turn(world, scheduler, work=False)
+    assert only_row(world).state == FAILED
+    assert "disappeared while running" in only_row(world).output
+
+
+def test_pods_that_are_listed_are_not_read_by_their_names_after_a_restart(make_world):
+    world = make_world("succeeds", "raises", "succeeds", parallelism=5)
+    until_pod(world)
+    for _ in range(2):
+        turn(world)
+    run_to_the_end(world, world.pods()[0])
+    scheduler, _ = after_a_crash(world)
+    scheduler.requests.find = lambda *place: pytest.fail(f"looks for {place}")
+    world.add_callback("succeeds")
+    rest(world)
+    world.check_end()
+
+
 # Reports --------------------------------------------------------------------------------------------
 
 

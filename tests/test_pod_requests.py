@@ -186,6 +186,34 @@ def test_pod_that_a_list_did_not_have_is_gone_if_its_name_is_free_or_a_new_pods(
         assert requests._look_for(view()).gone is gone
 
 
+@pytest.mark.parametrize(
+    ("found", "failed"),
+    [
+        pytest.param(view(owner=""), False, id="there"),
+        pytest.param(None, False, id="not-there"),
+        pytest.param(told(503), True, id="no-answer-yet"),
+    ],
+)
+def test_look_by_name_is_answered_as_made_unless_it_failed(found, failed):
+    def read_pod(namespace, name, *, id_of):
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    requests = requests_of(None, None)
+    requests._client = SimpleNamespace(read_pod=read_pod)
+    requests.find(view().callback_id, "airflow", view().name)
+    wait_until(lambda: not requests._answers.empty(), "answered")
+    [answer] = requests.answers()
+    requests.stop()
+    assert answer.callback_id == view().callback_id
+    if failed:
+        assert (answer.looked_for, answer.view, answer.failure.retryable) == (None, None, True)
+        assert f"airflow/{view().name} failed: 503" in answer.failure.message
+    else:
+        assert (answer.looked_for, answer.view) == (("airflow", view().name), found)
+
+
 WEBHOOK = 'admission webhook "x.y" denied the request: Get "https://registry": dial tcp: no such host'
 
 

@@ -18,6 +18,7 @@ from airflow_kubernetes_callbacks.actions import (
     FailureKind,
     Launch,
     LookAgain,
+    LookFor,
     MarkDone,
     Occupy,
     RecordAttempt,
@@ -690,6 +691,136 @@ def test_pods_that_are_gone(given, expected):
     ],
 )
 def test_rows_without_pod(given, expected):
+    check(given, expected)
+
+
+# Pods that lists do not have ------------------------------------------------------------------------
+
+
+def name(attempt: int) -> str:
+    return f"callback-{ID}-{attempt}"
+
+
+def looked(*attempts: int) -> Memory:
+    """The pods of these attempts were asked for by their names."""
+    return Memory(known=True, looked_for=frozenset(("airflow", name(attempt)) for attempt in attempts))
+
+
+RECORDED = f"airflow/{name(1)}"
+ONE_NAMESPACE = {"namespace": "airflow"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        *(
+            case(
+                f"{state.value}-row-has-its-recorded-pod-read-before-it-is-lost",
+                situation(row(state, launched_pod=RECORDED), **ONE_NAMESPACE),
+                LookFor("airflow", name(1)),
+            )
+            for state in (RowState.QUEUED, RowState.RUNNING)
+        ),
+        *(
+            case(
+                f"{state.value}-row-whose-recorded-pod-is-not-there-is-lost",
+                situation(row(state, launched_pod=RECORDED), memory=looked(1), **ONE_NAMESPACE),
+                lost("may have taken effect", "retry"),
+            )
+            for state in (RowState.QUEUED, RowState.RUNNING)
+        ),
+        case(
+            "recorded-pod-is-read-in-the-namespace-of-the-record",
+            situation(
+                row(RowState.RUNNING, launched_pod=f"other/{name(1)}"), memory=looked(1), **ONE_NAMESPACE
+            ),
+            LookFor("other", name(1)),
+        ),
+        case(
+            "recorded-pod-is-read-for-a-row-queued-anew-by-a-late-commit",
+            situation(row(launched_pod=RECORDED), memory=Memory(known=True, repeat_attempt=1)),
+            LookFor("airflow", name(1)),
+        ),
+        case(
+            "recorded-pod-is-not-read-before-a-list-misses-it",
+            situation(row(RowState.RUNNING, launched_pod=RECORDED), pods_complete=False),
+        ),
+        case(
+            "recorded-pod-is-not-read-while-a-launch-is-under-way",
+            situation(row(launched_pod=RECORDED), memory=Memory(known=True, held=True)),
+        ),
+        case(
+            "recorded-pod-that-is-known-is-not-read",
+            situation(row(RowState.RUNNING, launched_pod=RECORDED), pod(RUNNING)),
+            Occupy(),
+        ),
+        case(
+            "recorded-pod-that-was-seen-to-go-is-not-read",
+            situation(row(RowState.RUNNING, launched_pod=RECORDED), pod(SUCCEEDED, gone=True)),
+            EmitSuccess(),
+        ),
+        case(
+            "recorded-pod-of-a-row-that-is-over-is-not-read",
+            situation(row(RowState.TERMINAL, launched_pod=RECORDED)),
+            Release(),
+        ),
+        *(
+            case(
+                f"record-that-names-{what}-is-not-asked-for",
+                situation(row(RowState.RUNNING, launched_pod=text), **ONE_NAMESPACE),
+                lost("disappeared while running"),
+            )
+            for what, text in {
+                "no-pod-of-ours": "airflow/webserver-0",
+                "a-pod-of-another-callback": "airflow/callback-11111111-2222-3333-4444-000000000000-1",
+                "no-namespace": name(1),
+                "nothing": "",
+                "a-path": f"airflow/{name(1)}/log",
+            }.items()
+        ),
+        *(
+            case(
+                f"running-row-without-record-has-the-pod-of-its-attempt-read-{number}",
+                situation(row(RowState.RUNNING, **launches), memory=memory, **API, **ONE_NAMESPACE),
+                expected,
+            )
+            for number, launches, memory, expected in (
+                ("first", {}, Memory(), LookFor("airflow", name(1))),
+                ("first-is-not-there", {}, looked(1), lost("disappeared while running")),
+                ("second", {"next_attempt": 2}, Memory(), LookFor("airflow", name(2))),
+                ("second-then-first", {"next_attempt": 2}, looked(2), LookFor("airflow", name(1))),
+                ("neither-is-there", {"next_attempt": 2}, looked(1, 2), lost("disappeared while running")),
+                (
+                    "run-again",
+                    {"next_attempt": 2, "history": 1},
+                    looked(2),
+                    lost("disappeared while running"),
+                ),
+            )
+        ),
+        case(
+            "running-row-without-record-is-lost-where-its-pod-may-be-in-several-namespaces",
+            situation(RUNNING_ROW, **API),
+            lost("disappeared while running"),
+        ),
+        case(
+            "queued-row-without-record-is-launched-and-the-name-tells-whether-it-was",
+            situation(QUEUED_ROW, **API, **ONE_NAMESPACE),
+            Launch(1),
+        ),
+        case(
+            "recorded-pod-of-queued-row-is-launched-if-the-api-would-know-and-the-name-tells",
+            situation(row(launched_pod=RECORDED), **API, **ONE_NAMESPACE),
+            Launch(1),
+        ),
+        case(
+            "earlier-pod-that-was-found-and-waits-does-not-stand-for-the-one-that-ran",
+            situation(row(RowState.RUNNING, next_attempt=2), pod(), memory=looked(1, 2), **ONE_NAMESPACE),
+            lost("disappeared while running"),
+        ),
+    ],
+)
+def test_pods_that_lists_do_not_have(given, expected):
     check(given, expected)
 
 
@@ -1393,6 +1524,8 @@ ROWS = [
     row(next_attempt=5, history=2),
     row(launched_pod="airflow/callback-x-1"),
     row(RowState.RUNNING, launched_pod="airflow/callback-x-1"),
+    row(launched_pod=RECORDED),
+    row(RowState.RUNNING, launched_pod=RECORDED),
 ]
 #: Every pod that one look can show: outcome, owner, node and the three flags.
 PODS = [
@@ -1454,6 +1587,16 @@ def every_situation():
         yield situation(
             row_view, memory=memory, alive_others=alive, pods_complete=complete, api_owns_running=api
         )
+    for row_view, views, memory, complete, api in itertools.product(
+        ROWS,
+        [(), *((view,) for view in [*PODS, *STUCK][::7])],
+        [Memory(known=True), Memory(known=True, repeat_attempt=1), looked(1), looked(1, 2)],
+        (False, True),
+        (False, True),
+    ):
+        yield situation(
+            row_view, *views, memory=memory, pods_complete=complete, api_owns_running=api, **ONE_NAMESPACE
+        )
 
 
 TERMINAL_EVENTS = (EmitSuccess, EmitFailure)
@@ -1466,6 +1609,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
     kinds = [type(action) for action in actions]
     launches = [action for action in actions if isinstance(action, Launch)]
     asked = [action for action in actions if isinstance(action, POD_CHANGES)]
+    looks = [action for action in actions if isinstance(action, LookFor)]
     live = [view for view in given.pods if not view.gone]
     active = given.row.state.active
     ours = {ME} if given.alive_others is None else {ME, DEAD}
@@ -1534,13 +1678,20 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         or bool(given.pods)
         or given.pods_complete
         or (given.memory.refusal is not None and not given.memory.refusal.pod_may_exist),
+        "a pod is asked for by its name once, where a list misses it, and nothing else is done": not looks
+        or (
+            len(actions) == 1
+            and given.pods_complete
+            and active
+            and (looks[0].namespace, looks[0].name) not in given.memory.looked_for
+        ),
         "slot is not taken and freed at once": not {Occupy, Release} <= set(kinds),
         "terminal row frees its slot": given.row.state is not RowState.TERMINAL or Release in kinds,
         "every look of an active row of ours ends in an event, a request, a launch or another look": (
             not active
             or given.memory.held
             or given.alive_others is None
-            or bool({*EVENTS, *POD_CHANGES, Explain, Launch, LookAgain} & set(kinds))
+            or bool({*EVENTS, *POD_CHANGES, Explain, Launch, LookAgain, LookFor} & set(kinds))
             or (given.row.state is RowState.RUNNING and any(view.outcome is RUNNING for view in live))
             or any(view.outcome is RUNNING and given.api_owns_running for view in live)
             or any(view.deleting for view in live)

@@ -19,6 +19,7 @@ from airflow_kubernetes_callbacks.actions import (
     Explain,
     Launch,
     LookAgain,
+    LookFor,
     MarkDone,
     Occupy,
     Release,
@@ -91,6 +92,8 @@ class Actor:
                     self.ask(callback_id, self._requests.ensure_payload, pod)
                 case Delete(pod, why, unstarted):
                     self._delete(callback_id, pod, why, unstarted)
+                case LookFor(namespace, name):
+                    self.ask(callback_id, self._requests.find, callback_id, namespace, name)
                 case Explain(pod):
                     self.ask(callback_id, self._requests.explain, pod)
                 case MarkDone(pod):
@@ -116,14 +119,14 @@ class Actor:
         elif row.state is RowState.ABSENT and not actions:
             self._leave_alone(callback_id)
 
-    def ask(self, callback_id: str, request: Any, pod: PodView, *args: Any) -> bool:
+    def ask(self, callback_id: str, request: Any, *args: Any) -> bool:
         """Make the request, unless the last one failed just now; tell whether it is made."""
         track = self._cache.track(callback_id)
         if time.time() < track.ask_again_at:  # the last one failed
             self._cache.look_at(callback_id, track.ask_again_at)
             return False
         track.busy += 1
-        request(pod, *args)
+        request(*args)
         return True
 
     def _delete(self, callback_id: str, pod: PodView, why: str, unstarted: bool) -> None:

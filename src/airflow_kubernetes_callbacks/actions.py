@@ -44,6 +44,14 @@ class Delete:
 
 
 @dataclass(frozen=True, slots=True)
+class LookFor:
+    """Read the pod of this name, which may be there though lists do not have it: it may have lost its labels."""
+
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Explain:
     """Ask the log and the events for the reason of a failure, once, before it is reported."""
 
@@ -134,4 +142,5 @@ Action = (
     | Occupy
     | Release
     | LookAgain
+    | LookFor
 )

@@ -54,6 +54,8 @@ class AnswerTaker:
         track.busy = max(0, track.busy - 1)
         if answer.view is not None:
             self._cache.observe(answer.view, time.monotonic())
+        if answer.looked_for is not None:
+            track.looked_for.add(answer.looked_for)
         if answer.supplied:
             track.repeat_attempt, track.supply_refusal = None, ""
         elif answer.unsupplied and answer.failure is not None:

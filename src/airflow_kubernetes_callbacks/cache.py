@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks.outcome import remembering_the_run, remembering_the_wait
+from airflow_kubernetes_callbacks.situation import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
@@ -54,6 +55,8 @@ class Track:
     over: bool = False
     #: Since when (epoch seconds) pods are seen to wait for what is not waited for long, by uid.
     stalled_since: dict[str, float] = field(default_factory=dict)
+    #: Namespace and name of pods that were asked for by their name.
+    looked_for: set[tuple[str, str]] = field(default_factory=set)
     #: Requests about its pods that failed, in a row; what the last one said; when the next may be made.
     failed_requests: int = 0
     failure_told: str = ""
@@ -64,6 +67,22 @@ class Track:
     look_after_error: float = 0.0
     #: How often its end was reported, and the row was still not terminal.
     reports: int = 0
+
+    def memory(self) -> Memory:
+        """Return what of this a decision depends on."""
+        return Memory(
+            held=self.held,
+            known=self.known,
+            condemned=tuple(self.condemned.items()),
+            orphaned_since=self.orphaned_since,
+            retry_at=self.retry_at,
+            repeat_attempt=self.repeat_attempt,
+            refusal=self.refusal,
+            supply_refusal=self.supply_refusal,
+            denials=tuple((request, uid, words) for (request, uid), words in self.denied.items()),
+            stalled=tuple(self.stalled_since.items()),
+            looked_for=frozenset(self.looked_for),
+        )
 
 
 def _newer(view: PodView, known: PodView) -> bool:

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from airflow_kubernetes_callbacks.actions import Action
-    from airflow_kubernetes_callbacks.cache import Track
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.clocks import ApiClock
     from airflow_kubernetes_callbacks.metrics import CallbackMetrics
@@ -51,23 +50,6 @@ TICK_BUDGET = 0.25
 MERGE_BUDGET = 0.1
 #: Seconds before what failed unexpectedly is tried again.
 _PAUSE_AFTER_ERROR = 10.0
-
-
-def _memory(track: Track | None) -> Memory:
-    if track is None:
-        return Memory()
-    return Memory(
-        held=track.held,
-        known=track.known,
-        condemned=tuple(track.condemned.items()),
-        orphaned_since=track.orphaned_since,
-        retry_at=track.retry_at,
-        repeat_attempt=track.repeat_attempt,
-        refusal=track.refusal,
-        supply_refusal=track.supply_refusal,
-        denials=tuple((request, uid, words) for (request, uid), words in track.denied.items()),
-        stalled=tuple(track.stalled_since.items()),
-    )
 
 
 class CallbackController:
@@ -97,6 +79,8 @@ class CallbackController:
         self._api_owns_running = api_owns_running
         self._keep_finished = keep_finished
         self._keep_failed = keep_failed
+        namespaces = client.namespaces or ()
+        self._only_namespace = namespaces[0] if len(namespaces) == 1 else None
         self.cache = CallbackCache()
         self._reports = EndReports(self.cache, executor, metrics)
         self._records: dict[str, LaunchRecord] = {}
@@ -281,18 +265,20 @@ class CallbackController:
         elif track is not None:
             track.over = True
             track.denied.clear()  # a person who has the callback run again may have granted it
+            track.looked_for.clear()
         refused_at = track.refused_at if track is not None and track.refusal is not None else None
         situation = Situation(
             now=now,
             row=row,
             pods=pods,
-            memory=_memory(track),
+            memory=track.memory() if track is not None else Memory(),
             me=self._me,
             alive_others=self.comparisons.alive_others,
             pods_complete=self.comparisons.covers(row, refused_at),
             api_owns_running=self._api_owns_running,
             keep_finished=self._keep_finished,
             keep_failed=self._keep_failed,
+            namespace=self._only_namespace,
             clock_offset=self._clock.offset,
         )
         return decide(situation, self._settings)

@@ -18,6 +18,7 @@ from airflow_kubernetes_callbacks.reason import LOG_TAIL_BYTES, reason_with_even
 from airflow_kubernetes_callbacks.redact import mask_log
 from airflow_kubernetes_callbacks.request_answer import Answer
 from airflow_kubernetes_callbacks.situation import PodRequest
+from airflow_kubernetes_callbacks.unlisted import find_pod
 from airflow_kubernetes_callbacks.workers import WorkerPool
 
 if TYPE_CHECKING:
@@ -36,6 +37,12 @@ log = logging.getLogger(__name__)
 _ANSWERS_AT_ONCE = 2000
 
 
+def _about(namespace: str, name: str, failure: ApiFailure) -> ApiFailure:
+    """Return the failure with the pod that the request was about in its text."""
+    message = f"request about pod {namespace}/{name} failed: {failure.message}"
+    return dataclasses.replace(failure, message=message)
+
+
 def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Answer:
     """Return the answer to a request about a pod that failed."""
     if isinstance(error, SecretRefusedError):
@@ -45,10 +52,9 @@ def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Ans
     if asked is not None and denied_by_admission(failure):
         # Only a creation is tried a bounded number of times; these have another way, and take it at once.
         failure = dataclasses.replace(failure, answer=ApiAnswer.FORBIDDEN)
-    message = f"request about pod {pod.namespace}/{pod.name} failed: {failure.message}"
     return Answer(
         pod.callback_id,
-        failure=dataclasses.replace(failure, message=message),
+        failure=_about(pod.namespace, pod.name, failure),
         asked=(asked, pod.uid) if asked is not None else None,
     )
 
@@ -116,6 +122,19 @@ class Requests:
     def look_for(self, pod: PodView) -> None:
         """Read a pod that a list did not have."""
         self._submit(pod, lambda: self._look_for(pod))
+
+    def find(self, callback_id: str, namespace: str, name: str) -> None:
+        """Read the pod of which nothing but its name is known here."""
+
+        def work() -> None:
+            try:
+                view = find_pod(self._client, callback_id, namespace, name)
+                answer = Answer(callback_id, view=view, looked_for=(namespace, name))
+            except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
+                answer = Answer(callback_id, failure=_about(namespace, name, classify(error)))
+            self._answers.put(answer)
+
+        self._pool.submit(work)
 
     def adopt(self, pod: PodView) -> None:
         self._submit(pod, lambda: self._adopt(pod), asked=PodRequest.ADOPT)

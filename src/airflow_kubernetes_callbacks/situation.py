@@ -90,6 +90,8 @@ class Memory:
     supply_refusal: str = ""
     #: Since when (epoch seconds) a pod is seen to wait for what is not waited for long, by uid.
     stalled: tuple[tuple[str, float], ...] = ()
+    #: Namespace and name of pods that were asked for by their name: what was found is among the pods.
+    looked_for: frozenset[tuple[str, str]] = frozenset()
 
     def denied(self, request: PodRequest, pod: PodView) -> str | None:
         """Return in which words this request about the pod was refused for good, or None if it was not."""
@@ -115,6 +117,8 @@ class Situation:
     #: Finished pods are kept and labelled, not deleted (``[kubernetes_executor] delete_worker_pods``).
     keep_finished: bool = False
     keep_failed: bool = True
+    #: Where the pods of all callbacks go; None where that may be several namespaces.
+    namespace: str | None = None
     #: Seconds that the clock of ``now`` is ahead of the API server's.
     clock_offset: float = 0.0
 

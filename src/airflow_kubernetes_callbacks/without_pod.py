@@ -13,12 +13,16 @@ from airflow_kubernetes_callbacks.actions import (
     FailureKind,
     Launch,
     LookAgain,
+    LookFor,
     RecordAttempt,
 )
+from airflow_kubernetes_callbacks.identity import attempt_in, pod_name
 from airflow_kubernetes_callbacks.situation import RowState, Situation
 from airflow_kubernetes_callbacks.unstarted import given_up
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from airflow_kubernetes_callbacks.settings import CallbackSettings
 
 #: The reason of a last pod that was deleted by a scheduler that is gone.
@@ -45,6 +49,8 @@ def without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Actio
         return (*record, Launch(attempt))
     if not situation.pods_complete:
         return ()  # an absence that no complete list confirms means nothing
+    if (row.state is RowState.RUNNING or was_created) and (look := _look_by_name(situation)) is not None:
+        return (look,)
     if row.state is RowState.RUNNING:
         return (
             EmitFailure(
@@ -63,6 +69,29 @@ def without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Actio
             ),
         )
     return _orphaned_row(situation, settings)
+
+
+def _look_by_name(situation: Situation) -> LookFor | None:
+    """Return the look at a pod that existed and may still, if it was not made yet.
+
+    Lists and watches select by labels, and somebody may have taken them off.
+    """
+    made = situation.memory.looked_for
+    return next((LookFor(*place) for place in _places(situation) if place not in made), None)
+
+
+def _places(situation: Situation) -> Iterator[tuple[str, str]]:
+    """Yield namespace and name of the pods that the row says there were: by its record, or by the attempt."""
+    row = situation.row
+    if row.launched_pod is not None:
+        namespace, _, name = row.launched_pod.partition("/")
+        if namespace and attempt_in(name, row.callback_id).isdecimal():  # what a row holds may be anything
+            yield namespace, name
+    elif situation.namespace is not None:
+        # The one before it too: a pod that was to make way for the next attempt may have begun after all.
+        for attempt in (row.next_attempt, row.next_attempt - 1):
+            if attempt > row.history:
+                yield situation.namespace, pod_name(row.callback_id, attempt)
 
 
 def _orphaned_row(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:

@@ -42,7 +42,6 @@ from airflow_kubernetes_callbacks import (
 )
 from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import (
-    ATTEMPT_LABEL,
     CALLBACK_ID_ANNOTATION,
     DONE_LABEL,
     RESULT_FINALIZER,
@@ -115,7 +114,7 @@ class Row:
 
     def starts_in(self, pod: dict[str, Any]) -> bool:
         """Tell whether the container of this pod can start."""
-        first = pod["metadata"]["labels"][ATTEMPT_LABEL] == "1"
+        first = pod["metadata"]["name"].endswith("-1")
         return self.kind != "never_starts" and not (self.kind == "starts_at_second" and first)
 
 
@@ -657,7 +656,9 @@ class World:
         Its like is left alone (design, invariant 9) until a person says that it may go.
         """
         alive = {scheduler.me for scheduler in self.schedulers if scheduler.alive}
-        return self.row_of(pod).deleted and pod["metadata"]["labels"]["airflow-worker"] not in alive
+        return (
+            self.row_of(pod).deleted and pod["metadata"].get("labels", {}).get("airflow-worker") not in alive
+        )
 
     def check(self) -> None:
         """Check what holds at any time."""
