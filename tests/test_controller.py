@@ -394,7 +394,7 @@ LISTS_FIND_IT_BY = ("airflow-worker", "airflow-workload-type", "callback-id", "c
 
 
 def take_off(world, pod, *keys):
-    """Somebody takes labels off a pod, or all that can be taken off."""
+    """Somebody takes these labels off a pod; without any: all labels and annotations."""
 
     def change(found):
         for key in keys or LISTS_FIND_IT_BY:
@@ -425,13 +425,17 @@ def creations(world):
     return [c for c in world.store._history if c.kind == "ADDED" and c.plural == "pods"]
 
 
-@pytest.mark.parametrize("api_owns_running", [False, True])
 @pytest.mark.parametrize("kind", ["succeeds", "raises"])
 @pytest.mark.parametrize("stage", ["running", "ended"])
 @pytest.mark.parametrize(
-    "keys",
-    [("airflow-workload-type",), LISTS_FIND_IT_BY, ()],
-    ids=["one-label", "every-label", "labels-and-annotations"],
+    ("keys", "api_owns_running"),
+    [
+        pytest.param(("airflow-workload-type",), False, id="one-label"),
+        pytest.param(("airflow-workload-type",), True, id="one-label-and-no-record"),
+        pytest.param(LISTS_FIND_IT_BY, False, id="every-label"),
+        pytest.param(LISTS_FIND_IT_BY, True, id="every-label-and-no-record"),
+        pytest.param((), False, id="labels-and-annotations"),
+    ],
 )
 def test_pod_that_lost_its_labels_is_found_by_its_name_after_a_restart(
     make_world, keys, stage, kind, api_owns_running
@@ -471,6 +475,47 @@ def test_pod_that_lost_its_labels_before_it_began_is_found_by_its_name_after_a_r
     assert reads
     assert only_row(world).state == SUCCESS
     assert len(only_row(world).runs) == len(creations(world)) == 1
+
+
+@pytest.mark.parametrize("api_owns_running", [False, True])
+@pytest.mark.parametrize("stage", ["waits", "running", "ended"])
+def test_pod_that_was_to_make_way_for_the_next_is_found_by_its_name_before_that_one_is_launched(
+    make_world, stage, api_owns_running
+):
+    """Its deletion was recorded in the row and not made; it lost its labels, and began after all."""
+    world = make_world("succeeds", api_owns_running=api_owns_running)
+    pod = until_pod(world)
+    turn(world)
+    world.clock.now += SETTINGS.pending_timeout + 1
+    turn(world)
+    turn(world, work=False)
+    assert only_row(world).data[RECORD_KEY] == {"attempt": 2}
+    _, reads = after_a_crash(world)
+    take_off(world, pod, *LISTS_FIND_IT_BY)
+    for _ in range({"waits": 0, "running": 2, "ended": 3}[stage]):
+        world.progress(world.store.get("pods", "airflow", pod["metadata"]["name"]))
+    rest(world)
+    world.check_end()
+    assert pod["metadata"]["name"] in reads
+    assert only_row(world).state == SUCCESS
+    assert len(only_row(world).runs) == 1
+
+
+@pytest.mark.parametrize("api_owns_running", [False, True])
+def test_nobodys_pod_that_has_a_name_of_ours_is_not_taken_for_the_one_that_was_to_make_way(
+    make_world, api_owns_running
+):
+    """The launch went on to the next name, and the scheduler died before it made that one."""
+    world = make_world("succeeds", api_owns_running=api_owns_running)
+    name = f"callback-{only_row(world).callback_id}-1"
+    foreign = {"metadata": {"name": name, "namespace": "airflow"}, "spec": {"containers": [{"name": "base"}]}}
+    world.store.create("pods", "airflow", foreign)
+    only_row(world).state, only_row(world).data = QUEUED, {RECORD_KEY: {"attempt": 2}}
+    _, reads = after_a_crash(world)
+    for _ in range(4):
+        turn(world, world.schedulers[-1])
+    assert name in reads
+    assert [pod["metadata"]["name"][-1] for pod in world.pods()] == ["1", "2"]
 
 
 def until_it_is_looked_for(world, scheduler):

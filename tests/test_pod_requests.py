@@ -10,6 +10,7 @@ import pytest
 from kubernetes.client.rest import ApiException
 
 from airflow_kubernetes_callbacks import launches, pod_requests
+from airflow_kubernetes_callbacks.actions import LookFor
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
 from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
 from airflow_kubernetes_callbacks.pod_requests import Requests
@@ -202,7 +203,7 @@ def test_look_by_name_is_answered_as_made_unless_it_failed(found, failed):
 
     requests = requests_of(None, None)
     requests._client = SimpleNamespace(read_pod=read_pod)
-    requests.find(view().callback_id, "airflow", view().name)
+    requests.find(view().callback_id, LookFor("airflow", view().name))
     wait_until(lambda: not requests._answers.empty(), "answered")
     [answer] = requests.answers()
     requests.stop()

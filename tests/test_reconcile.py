@@ -717,7 +717,7 @@ ONE_NAMESPACE = {"namespace": "airflow"}
             case(
                 f"{state.value}-row-has-its-recorded-pod-read-before-it-is-lost",
                 situation(row(state, launched_pod=RECORDED), **ONE_NAMESPACE),
-                LookFor("airflow", name(1)),
+                LookFor("airflow", name(1), recorded=True),
             )
             for state in (RowState.QUEUED, RowState.RUNNING)
         ),
@@ -734,12 +734,12 @@ ONE_NAMESPACE = {"namespace": "airflow"}
             situation(
                 row(RowState.RUNNING, launched_pod=f"other/{name(1)}"), memory=looked(1), **ONE_NAMESPACE
             ),
-            LookFor("other", name(1)),
+            LookFor("other", name(1), recorded=True),
         ),
         case(
             "recorded-pod-is-read-for-a-row-queued-anew-by-a-late-commit",
             situation(row(launched_pod=RECORDED), memory=Memory(known=True, repeat_attempt=1)),
-            LookFor("airflow", name(1)),
+            LookFor("airflow", name(1), recorded=True),
         ),
         case(
             "recorded-pod-is-not-read-before-a-list-misses-it",
@@ -809,9 +809,50 @@ ONE_NAMESPACE = {"namespace": "airflow"}
             Launch(1),
         ),
         case(
-            "recorded-pod-of-queued-row-is-launched-if-the-api-would-know-and-the-name-tells",
-            situation(row(launched_pod=RECORDED), **API, **ONE_NAMESPACE),
+            "recorded-pod-of-queued-row-is-read-and-then-launched-if-the-api-would-know",
+            situation(row(launched_pod=RECORDED), memory=looked(1), **API, **ONE_NAMESPACE),
             Launch(1),
+        ),
+        case(
+            "next-attempt-is-launched-after-the-pod-before-it-was-looked-for",
+            situation(row(next_attempt=3), **ONE_NAMESPACE),
+            LookFor("airflow", name(2)),
+        ),
+        case(
+            "next-attempt-is-launched-when-the-pod-before-it-is-not-there",
+            situation(row(next_attempt=3), memory=looked(2), **ONE_NAMESPACE),
+            Launch(3),
+        ),
+        case(
+            "next-attempt-is-launched-where-its-pod-before-may-be-in-several-namespaces",
+            situation(row(next_attempt=3)),
+            Launch(3),
+        ),
+        case(
+            "attempt-before-a-persons-retry-is-not-looked-for",
+            situation(row(next_attempt=3, history=2), **ONE_NAMESPACE),
+            Launch(3),
+        ),
+        case(
+            "attempt-that-is-handed-over-is-launched-without-a-look",
+            situation(row(next_attempt=3), memory=Memory(known=True, repeat_attempt=1), **ONE_NAMESPACE),
+            Launch(3),
+        ),
+        case(
+            "last-pod-is-looked-for-before-its-callback-is-given-up",
+            situation(row(next_attempt=4), **ONE_NAMESPACE),
+            LookFor("airflow", name(3)),
+        ),
+        case(
+            "callback-is-given-up-when-its-last-pod-is-not-there",
+            situation(row(next_attempt=4), memory=looked(3), **ONE_NAMESPACE),
+            never_began("did not start", "launched 3 times"),
+        ),
+        case(
+            "earlier-pod-that-was-found-and-runs-is-followed",
+            situation(row(next_attempt=2), pod(RUNNING), memory=looked(1), **ONE_NAMESPACE),
+            Occupy(),
+            EmitRunning(),
         ),
         case(
             "earlier-pod-that-was-found-and-waits-does-not-stand-for-the-one-that-ran",

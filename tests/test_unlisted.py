@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from kubernetes.client.rest import ApiException
 
+from airflow_kubernetes_callbacks.actions import LookFor
 from airflow_kubernetes_callbacks.outcome import pod_view
 from airflow_kubernetes_callbacks.unlisted import find_pod
 from tests.fakes.life import pod_document
@@ -36,25 +37,29 @@ def pod(callback_id=ID, without=(), **changes):
 
 
 @pytest.mark.parametrize(
+    "recorded", [pytest.param(True, id="recorded"), pytest.param(False, id="by-attempt")]
+)
+@pytest.mark.parametrize(
     ("metadata", "ours"),
     [
         pytest.param(pod(), True, id="nothing-is-missing"),
         pytest.param(pod(without=["labels"]), True, id="annotation-says-so"),
         pytest.param(pod(without=["annotations"]), True, id="label-says-so"),
-        pytest.param(pod(without=["labels", "annotations"]), True, id="only-the-name-is-left"),
+        pytest.param(pod(without=["labels", "annotations"]), None, id="only-the-name-is-left"),
         pytest.param(pod(labels={"callback-id": OTHER}), True, id="annotation-counts-before-the-label"),
         pytest.param(pod(annotations={"callback_id": OTHER}), False, id="annotation-names-another"),
         pytest.param(
             pod(without=["annotations"], labels={"callback-id": OTHER}), False, id="label-names-another"
         ),
-        pytest.param(pod(annotations={"callback_id": "?"}, labels={"callback-id": "?"}), True, id="no-ids"),
+        pytest.param(pod(annotations={"callback_id": "?"}, labels={"callback-id": "?"}), None, id="no-ids"),
         pytest.param(None, False, id="not-there"),
     ],
 )
-def test_pod_of_that_name_is_this_callbacks_unless_it_names_another(metadata, ours):
-    found = find_pod(client_with(metadata), ID, "airflow", NAME)
-    assert (found is not None) is ours
-    if ours:
+def test_pod_of_that_name_is_this_callbacks_unless_it_names_another(metadata, ours, recorded):
+    """One that names nobody is this callback's only if the row records that it was created."""
+    found = find_pod(client_with(metadata), ID, LookFor("airflow", NAME, recorded))
+    assert (found is not None) is (recorded if ours is None else ours)
+    if found is not None:
         assert (found.callback_id, found.uid, found.attempt) == (ID, "uid-2", 2)
 
 
@@ -73,7 +78,7 @@ def told(status, body=""):
 )
 def test_pod_that_may_never_be_read_counts_as_gone_and_the_log_says_why(error, caplog):
     with caplog.at_level(logging.WARNING):
-        assert find_pod(client_with(error), ID, "airflow", NAME) is None
+        assert find_pod(client_with(error), ID, LookFor("airflow", NAME)) is None
     assert "verb 'get' on pods" in caplog.text
 
 
@@ -88,4 +93,4 @@ def test_pod_that_may_never_be_read_counts_as_gone_and_the_log_says_why(error, c
 )
 def test_error_that_may_pass_says_nothing(error):
     with pytest.raises(type(error)):
-        find_pod(client_with(error), ID, "airflow", NAME)
+        find_pod(client_with(error), ID, LookFor("airflow", NAME))

@@ -92,8 +92,8 @@ class Actor:
                     self.ask(callback_id, self._requests.ensure_payload, pod)
                 case Delete(pod, why, unstarted):
                     self._delete(callback_id, pod, why, unstarted)
-                case LookFor(namespace, name):
-                    self.ask(callback_id, self._requests.find, callback_id, namespace, name)
+                case LookFor():
+                    self.ask(callback_id, self._requests.find, callback_id, action)
                 case Explain(pod):
                     self.ask(callback_id, self._requests.explain, pod)
                 case MarkDone(pod):

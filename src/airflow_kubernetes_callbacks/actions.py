@@ -45,10 +45,14 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class LookFor:
-    """Read the pod of this name, which may be there though lists do not have it: it may have lost its labels."""
+    """Read the pod of this name, which may be there though lists do not have it: it may have lost its labels.
+
+    ``recorded``: the row says that this pod was created, so its name alone tells whose it is.
+    """
 
     namespace: str
     name: str
+    recorded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from airflow_kubernetes_callbacks.workers import WorkerPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from airflow_kubernetes_callbacks.actions import LookFor
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.launches import Launcher
     from airflow_kubernetes_callbacks.outcome import PodView
@@ -123,15 +124,15 @@ class Requests:
         """Read a pod that a list did not have."""
         self._submit(pod, lambda: self._look_for(pod))
 
-    def find(self, callback_id: str, namespace: str, name: str) -> None:
+    def find(self, callback_id: str, look: LookFor) -> None:
         """Read the pod of which nothing but its name is known here."""
 
         def work() -> None:
             try:
-                view = find_pod(self._client, callback_id, namespace, name)
-                answer = Answer(callback_id, view=view, looked_for=(namespace, name))
+                view = find_pod(self._client, callback_id, look)
+                answer = Answer(callback_id, view=view, looked_for=(look.namespace, look.name))
             except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
-                answer = Answer(callback_id, failure=_about(namespace, name, classify(error)))
+                answer = Answer(callback_id, failure=_about(look.namespace, look.name, classify(error)))
             self._answers.put(answer)
 
         self._pool.submit(work)

@@ -9,23 +9,28 @@ from airflow_kubernetes_callbacks.api_errors import classify
 from airflow_kubernetes_callbacks.identity import holder_of
 
 if TYPE_CHECKING:
+    from airflow_kubernetes_callbacks.actions import LookFor
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
 
 log = logging.getLogger(__name__)
 
 
-def find_pod(client: PodClient, callback_id: str, namespace: str, name: str) -> PodView | None:
+def find_pod(client: PodClient, callback_id: str, look: LookFor) -> PodView | None:
     """Return this callback's pod of this name; None if there is none, or it may not be read.
 
-    Whose it is, its annotation says, or else its label. Where neither names a callback, the name has to do:
-    it holds the callback's id, which is random, so nobody has it by chance; and while the pod that was
-    created is there, no other can have it. Metadata is all that can be taken off a pod.
+    Whose it is, its annotation says, or else its label. Where neither names a callback, the name has to do if
+    the row records that this pod was created: the id in it is random, so nobody has it by chance, and as long as
+    that pod is there no other can have it. Without such a record it may be the pod in whose favour the launch
+    went on to the next name (:meth:`.pod_launcher.CallbackKubernetesScheduler._create_or_find`).
 
     :raises Exception: whatever the client raises, if that may pass.
     """
+    unnamed = callback_id if look.recorded else None
     try:
-        pod = client.read_pod(namespace, name, id_of=lambda metadata: holder_of(metadata) or callback_id)
+        pod = client.read_pod(
+            look.namespace, look.name, id_of=lambda metadata: holder_of(metadata) or unnamed
+        )
     except Exception as error:
         failure = classify(error)
         if failure.retryable:
@@ -33,8 +38,8 @@ def find_pod(client: PodClient, callback_id: str, namespace: str, name: str) -> 
         log.warning(
             "Pod %s/%s of callback %s is not in the list of pods, and is taken for gone: it could not be read "
             "(%s). The scheduler's service account needs the verb 'get' on pods.",
-            namespace,
-            name,
+            look.namespace,
+            look.name,
             callback_id,
             failure.message,
         )
@@ -44,8 +49,8 @@ def find_pod(client: PodClient, callback_id: str, namespace: str, name: str) -> 
     log.warning(
         "Pod %s/%s of callback %s is not in the list of pods, and is there: somebody has changed its labels. It "
         "is looked at by its name from now on.",
-        namespace,
-        name,
+        look.namespace,
+        look.name,
         callback_id,
     )
     return pod

@@ -36,11 +36,9 @@ def without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Actio
         return ()
     was_created = row.launched_pod is not None and not situation.api_owns_running
     launches = row.next_attempt - 1 - row.history
-    if row.state is RowState.QUEUED and launches > settings.launch_retries:
-        if not situation.pods_complete:
-            return ()
-        return (EmitFailure(given_up(FORGOTTEN, launches), FailureKind.UNSTARTED),)
-    if memory.repeat_attempt is not None and row.state is RowState.QUEUED and not was_created:
+    exhausted = row.state is RowState.QUEUED and launches > settings.launch_retries
+    done_with = was_created or exhausted or row.state is not RowState.QUEUED
+    if memory.repeat_attempt is not None and not done_with:
         if situation.now < memory.retry_at:
             return (LookAgain(memory.retry_at),)
         attempt = max(memory.repeat_attempt, row.next_attempt)
@@ -49,8 +47,10 @@ def without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Actio
         return (*record, Launch(attempt))
     if not situation.pods_complete:
         return ()  # an absence that no complete list confirms means nothing
-    if (row.state is RowState.RUNNING or was_created) and (look := _look_by_name(situation)) is not None:
+    if (look := _look_by_name(situation)) is not None:
         return (look,)
+    if exhausted:
+        return (EmitFailure(given_up(FORGOTTEN, launches), FailureKind.UNSTARTED),)
     if row.state is RowState.RUNNING:
         return (
             EmitFailure(
@@ -77,21 +77,22 @@ def _look_by_name(situation: Situation) -> LookFor | None:
     Lists and watches select by labels, and somebody may have taken them off.
     """
     made = situation.memory.looked_for
-    return next((LookFor(*place) for place in _places(situation) if place not in made), None)
+    return next((look for look in _looks(situation) if (look.namespace, look.name) not in made), None)
 
 
-def _places(situation: Situation) -> Iterator[tuple[str, str]]:
-    """Yield namespace and name of the pods that the row says there were: by its record, or by the attempt."""
+def _looks(situation: Situation) -> Iterator[LookFor]:
+    """Yield the looks at the pods that the row says there were: by its record, or else by the attempt."""
     row = situation.row
     if row.launched_pod is not None:
         namespace, _, name = row.launched_pod.partition("/")
         if namespace and attempt_in(name, row.callback_id).isdecimal():  # what a row holds may be anything
-            yield namespace, name
+            yield LookFor(namespace, name, recorded=True)
     elif situation.namespace is not None:
-        # The one before it too: a pod that was to make way for the next attempt may have begun after all.
-        for attempt in (row.next_attempt, row.next_attempt - 1):
-            if attempt > row.history:
-                yield situation.namespace, pod_name(row.callback_id, attempt)
+        if row.state is RowState.RUNNING:  # a launch that is still to be made is told if its name is taken
+            yield LookFor(situation.namespace, pod_name(row.callback_id, row.next_attempt))
+        # The one that was to make way for this attempt may be there still, and have begun after all.
+        if row.next_attempt - 1 > row.history:
+            yield LookFor(situation.namespace, pod_name(row.callback_id, row.next_attempt - 1))
 
 
 def _orphaned_row(situation: Situation, settings: CallbackSettings) -> tuple[Action, ...]:
