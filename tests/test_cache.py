@@ -93,6 +93,13 @@ def test_explanation_outlives_a_newer_look_of_the_same_outcome(cache):
     assert (kept.reason, kept.explained, kept.deleting) == ("ValueError: why", True, True)
 
 
+def test_explained_pod_of_which_only_the_version_is_new_is_no_news_and_kept_in_that_version(cache):
+    """A request that names the version that was explained would be a conflict for ever."""
+    told = view(outcome=FAILED, reason="ValueError: why", explained=True)
+    assert not observe(cache, told, view(outcome=FAILED, version="101"))
+    assert cache.pods(ID) == (replace(told, resource_version="101"),)
+
+
 def test_explanation_of_a_wait_is_dropped_when_the_wait_is_over(cache):
     observe(cache, view(reason="no node", explained=True), view(version="101", outcome=RUNNING))
     [kept] = cache.pods(ID)

@@ -821,6 +821,25 @@ def test_pod_that_waits_again_after_it_ran_is_not_deleted_as_one_that_did_not_st
     assert "may have begun" in only_row(world).output
 
 
+def test_pod_that_somebody_annotates_after_its_wait_was_explained_is_deleted_all_the_same(make_world):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    world.clock.now += SETTINGS.pending_timeout + 1
+    turn(world)  # asks for the reason of the wait
+    world.store.update(
+        "pods",
+        "airflow",
+        pod["metadata"]["name"],
+        lambda found: found["metadata"]["annotations"].update(a="b"),
+    )
+    for _ in range(4):
+        turn(world)
+    assert world.pods() == []
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
+
+
 # Walks that once failed -----------------------------------------------------------------------------
 
 

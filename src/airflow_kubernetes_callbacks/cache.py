@@ -146,6 +146,8 @@ class CallbackCache:
             if known.explained and not view.explained and view.outcome is known.outcome:
                 view = dataclasses.replace(view, explained=True, reason=known.reason)
                 if dataclasses.replace(known, resource_version=view.resource_version) == view:
+                    # No news, but a request that names the version has to name this one.
+                    self._pods[view.callback_id] = tuple(view if one is known else one for one in views)
                     return False
         others = []
         for other in views:
