@@ -97,6 +97,29 @@ def test_result_of_a_pod_that_ended_while_no_scheduler_ran_is_recorded(
 
 
 @pytest.mark.extended
+def test_pod_that_lost_its_labels_while_no_scheduler_ran_is_found_by_its_name(scenario: Scenario) -> None:
+    (callback,) = scenario.miss("succeed", sleep=20)
+    scheduler = scenario.start_scheduler()
+    scenario.wait_for_begin(callback)
+    scenario.wait_for_state(callback, "running")
+    scheduler.kill()
+    name = scenario.wait_for_pod(callback)["metadata"]["name"]
+    labels = ("airflow-worker", "airflow-workload-type", "callback-id", "callback-attempt")
+    scenario.namespace.patch_pod(name, {"metadata": {"labels": dict.fromkeys(labels)}})
+    assert not scenario.namespace.callback_pods()
+
+    scenario.start_scheduler()
+    scenario.wait_for_state(callback, "success")
+    wait_for(
+        "the pod is gone",
+        lambda: name not in {pod["metadata"]["name"] for pod in scenario.namespace.pods()},
+        otherwise=scenario.describe,
+    )
+    assert "is not in the list of pods, and is there" in scenario.scheduler_logs()
+    assert_once(scenario, callback)
+
+
+@pytest.mark.extended
 def test_pod_that_was_deleted_while_no_scheduler_ran_fails_its_callback(scenario: Scenario) -> None:
     (callback,) = scenario.miss("succeed", sleep=60)
     scheduler = scenario.start_scheduler()
