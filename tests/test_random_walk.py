@@ -230,7 +230,10 @@ class Walk(SlowSchedulers):
         if not scheduler.uncommitted:
             scheduler.forget()
 
-    @rule(index=INDEX, how=st.sampled_from(["reject", "delete", "remove by force", "delete its row"]))
+    @rule(
+        index=INDEX,
+        how=st.sampled_from(["reject", "delete", "remove by force", "delete its row", "take its labels off"]),
+    )
     def disturb(self, index, how):
         """Nodes and people do something to a pod, or to the row of its callback."""
         if (pod := self._pod(index)) is None:
@@ -239,6 +242,9 @@ class Walk(SlowSchedulers):
             self.world.reject(pod)
         elif how == "delete its row":
             self.world.row_of(pod).deleted = True
+        elif how == "take its labels off":
+            if "deletionTimestamp" not in pod["metadata"]:  # the watch takes that for its end (known limit)
+                self.world.take_labels_off(pod)
         else:
             self.world.delete_from_outside(pod, force=how != "delete")
 

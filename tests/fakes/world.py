@@ -44,7 +44,9 @@ from airflow_kubernetes_callbacks.errors import LaunchError
 from airflow_kubernetes_callbacks.identity import (
     CALLBACK_ID_ANNOTATION,
     DONE_LABEL,
+    OWNER_LABEL,
     RESULT_FINALIZER,
+    WORKLOAD_TYPE_LABEL,
 )
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_client import PodClient
@@ -238,6 +240,9 @@ class InProcessApi:
 
     def create_namespaced_secret(self, namespace: str, body: dict[str, Any], **kwargs: Any) -> Any:
         return self._answer(lambda: self._store.create("secrets", namespace, body))
+
+    def read_namespaced_secret(self, name: str, namespace: str, **kwargs: Any) -> Any:
+        return self._answer(lambda: self._store.get("secrets", namespace, name))
 
     def read_namespaced_pod(self, name: str, namespace: str, **kwargs: Any) -> Any:
         return self._answer(lambda: self._store.get("pods", namespace, name))
@@ -625,6 +630,14 @@ class World:
         self.store.delete("pods", NAMESPACE, pod["metadata"]["name"], options)
         self._collect_garbage()
 
+    def take_labels_off(self, pod: dict[str, Any]) -> None:
+        """A person, or a webhook: no list and no watch finds the pod any more."""
+
+        def change(found: dict[str, Any]) -> None:
+            found["metadata"]["labels"] = {}
+
+        self.store.update("pods", NAMESPACE, pod["metadata"]["name"], change)
+
     def _collect_garbage(self) -> None:
         names = {pod["metadata"]["name"] for pod in self.pods()}
         for secret in self.store.select(Selection("secrets", NAMESPACE))[0]:
@@ -653,12 +666,14 @@ class World:
     def is_nobodys(self, pod: dict[str, Any]) -> bool:
         """Tell whether nobody is left who knows that this pod, whose row is gone, was of this database.
 
-        Its like is left alone (design, invariant 9) until a person says that it may go.
+        Its like is left alone (design, invariant 9) until a person says that it may go. And nobody looks for
+        one without labels whose callback is over.
         """
-        alive = {scheduler.me for scheduler in self.schedulers if scheduler.alive}
-        return (
-            self.row_of(pod).deleted and pod["metadata"].get("labels", {}).get("airflow-worker") not in alive
-        )
+        row, alive = self.row_of(pod), [scheduler for scheduler in self.schedulers if scheduler.alive]
+        labels = pod["metadata"].get("labels") or {}
+        if WORKLOAD_TYPE_LABEL not in labels and (row.deleted or row.state in (SUCCESS, FAILED)):
+            return not any(s.controller.cache.pods(row.callback_id) for s in alive)
+        return row.deleted and labels.get(OWNER_LABEL) not in {scheduler.me for scheduler in alive}
 
     def check(self) -> None:
         """Check what holds at any time."""
