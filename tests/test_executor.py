@@ -599,3 +599,22 @@ def test_event_of_a_callback_that_cannot_be_read_spins_nothing(new_scheduler, ne
     scheduler.heartbeat()
     assert scheduler.executor.result_queue.empty()
     launched(api_server, scheduler, callback_id)
+
+
+def test_task_that_is_annotated_like_a_callback_is_created_and_told_of_as_a_task(
+    api_server, new_scheduler, creation
+):
+    scheduler = new_scheduler(**creation)
+    marks = k8s.V1ObjectMeta(
+        annotations={"callback_id": "018f0000-0000-7000-8000-00000000000a"}, labels={"callback-id": "42"}
+    )
+    [workload] = queued_tasks(
+        "tasks", ["one"], scheduler.job_id, one={"executor_config": {"pod_override": k8s.V1Pod(metadata=marks)}}
+    )
+    scheduler.executor.queue_workload(workload, session=None)
+    scheduler.until(api_server.pods, "it is created")
+    [pod] = api_server.pods()
+    assert pod["metadata"]["annotations"]["callback_id"]
+    bring_to(api_server, pod, "succeeded")
+    scheduler.until(lambda: not api_server.pods(), "its pod is deleted")
+    assert scheduler.executor.running == set()

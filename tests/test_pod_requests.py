@@ -85,6 +85,12 @@ def order(requests, count, workload=None):
         requests.launch(LaunchOrder(f"id-{number}", 1, workload))
 
 
+def launch_all(requests, count):
+    """Do what the pool is given to do for *count* launches."""
+    for _ in range(count):
+        requests._launches._launch_some()
+
+
 @pytest.mark.parametrize(
     ("store", "options"),
     [
@@ -99,8 +105,7 @@ def test_slow_database_slows_launches_down_and_does_not_stop_them(clock, store, 
     store, launcher = SlowStore(clock, **store), Launcher(clock)
     requests = requests_of(store, launcher, **options)
     order(requests, 8)
-    while requests._launches._orders.qsize():
-        requests._launches._launch_some()
+    launch_all(requests, 8)
     assert sorted(cid for some in launcher.launched for cid in some) == [f"id-{n}" for n in range(8)]
     assert len(store.reads) <= 8
 
@@ -109,8 +114,7 @@ def test_rows_that_were_read_a_while_ago_are_read_again_before_their_launch(cloc
     store, launcher = SlowStore(clock), Launcher(clock, seconds=0.6)
     requests = requests_of(store, launcher)
     order(requests, 4, "workload")
-    while requests._launches._orders.qsize():
-        requests._launches._launch_some()
+    launch_all(requests, 4)
     assert launcher.launched == [["id-0"], ["id-1"], ["id-2"], ["id-3"]]
     assert store.reads == [["id-0", "id-1", "id-2", "id-3"], ["id-2", "id-3"]]
 
@@ -120,8 +124,7 @@ def test_callback_whose_workload_cannot_be_made_costs_itself_only(clock):
     requests = requests_of(store, launcher)
     requests.launch(LaunchOrder("bad", 1, None))
     order(requests, 2)
-    while requests._launches._orders.qsize():
-        requests._launches._launch_some()
+    launch_all(requests, 3)
     answers = {answer.callback_id: answer for answer in requests.answers()}
     assert "no such Dag run" in answers["bad"].failure.message
     assert {cid for cid, answer in answers.items() if answer.view is not None} == {"id-0", "id-1"}

@@ -12,6 +12,7 @@ import pytest
 from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
 from hypothesis import given
 from hypothesis import strategies as st
+from kubernetes.client import ApiClient, CoreV1Api, V1Pod
 from kubernetes.client.rest import ApiException
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
@@ -39,8 +40,9 @@ RUNNING, SUCCESS, FAILED, QUEUED = "running", "success", "failed", "queued"
 # What is sent on ------------------------------------------------------------------------------------
 
 
-def raw_pod(callback_id=ID, version=1, phase="Pending", **metadata):
+def raw_pod(callback_id=ID, version=1, phase="Pending", node="node-1", **metadata):
     document = pod_document(callback_id, "7")
+    document["spec"]["nodeName"] = node
     document["metadata"].update(
         uid=f"uid-{callback_id}", namespace="airflow", resourceVersion=str(version), **metadata
     )
@@ -96,6 +98,20 @@ def test_events_of_tasks_are_passed_on_as_they_are(watcher, monkeypatch):
     ("events", "states"),
     [
         pytest.param([event("ADDED", raw_pod())], ["pending"], id="added"),
+        pytest.param([event("ADDED", raw_pod(node=None))], [], id="added-as-the-answer-to-its-creation-has-it"),
+        pytest.param(
+            [event("ADDED", raw_pod(node=None)), event("MODIFIED", raw_pod(version=2, node=None))],
+            [],
+            id="nothing-has-happened-to-it",
+        ),
+        pytest.param(
+            [event("ADDED", raw_pod(node=None)), event("MODIFIED", raw_pod(version=2))],
+            ["pending"],
+            id="added-and-on-a-node",
+        ),
+        pytest.param(
+            [event("ADDED", raw_pod(node=None, phase="Failed"))], ["never_started"], id="added-and-over"
+        ),
         pytest.param(
             [event("ADDED", raw_pod()), event("MODIFIED", raw_pod(version=2))], ["pending"], id="no-news"
         ),
@@ -161,6 +177,46 @@ def test_task_whose_labels_are_those_of_a_callback_is_passed_on(watcher, monkeyp
     stream(monkeypatch, event("ADDED", raw))
     assert passed_on(watcher) == [event("ADDED", raw)]
     assert watcher.sent() == []
+
+
+def test_task_that_is_annotated_like_a_callback_is_passed_on(watcher, monkeypatch):
+    raw = raw_pod(
+        annotations={"dag_id": "d", "task_id": "t", "try_number": "1", CALLBACK_ID_ANNOTATION: ID}, labels={}
+    )
+    stream(monkeypatch, event("ADDED", raw))
+    assert passed_on(watcher) == [event("ADDED", raw)]
+    assert watcher.sent() == []
+
+
+def test_callback_whose_template_has_the_annotations_of_a_task_is_a_callback(watcher, monkeypatch):
+    raw = raw_pod()
+    raw["metadata"]["annotations"] |= {"task_id": "t"}
+    stream(monkeypatch, event("ADDED", raw))
+    assert passed_on(watcher) == []
+    assert [message.state for message in watcher.sent()] == ["pending"]
+
+
+def test_tasks_come_with_models_and_callbacks_are_not_made_into_any(watcher, monkeypatch):
+    task = raw_pod(annotations={"dag_id": "d", "task_id": "t", "try_number": "1"}, labels={})
+    strange = raw_pod()
+    strange["spec"]["containers"] = [{"image": "a container without a name, which no model takes"}]
+    lines = [{"type": "ADDED", "object": raw} for raw in (strange, task)]
+
+    class Answer:
+        def stream(self, **_):
+            yield "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+
+        def close(self): ...
+
+        release_conn = close
+
+    core = CoreV1Api(ApiClient())
+    monkeypatch.setattr(core.api_client, "call_api", lambda *_, **__: Answer())
+    query = {"resource_version": "0", "timeout_seconds": 1}
+    [passed] = list(watcher._pod_events(core, query))
+    assert isinstance(passed["object"], V1Pod)
+    assert passed["object"].metadata.annotations["task_id"] == "t"
+    assert len(watcher.sent()) == 1
 
 
 def test_same_news_is_told_again_by_a_stream_that_begins_anew(watcher, monkeypatch):

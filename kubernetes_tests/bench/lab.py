@@ -55,7 +55,7 @@ class Child:
             [sys.executable, "-m", "kubernetes_tests.bench.child"],
             env={
                 **env.environment,
-                "PYTHONPATH": str(ROOT),
+                "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
                 "BENCH_KUBECONFIG": str(namespace.cluster.kubeconfig),
                 "BENCH_NAMESPACE": namespace.name,
             },

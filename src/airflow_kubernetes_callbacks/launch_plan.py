@@ -94,7 +94,9 @@ class LaunchPlanner:
     _secrets_allowed: dict[str, tuple[bool, float]] = field(default_factory=dict)
     _secrets_lock: threading.Lock = field(default_factory=threading.Lock)
     _shapes: PodShapes = field(default_factory=PodShapes)
-    _hook_lock: threading.Lock = field(default_factory=threading.Lock)
+    #: Planning takes the processor alone: threads that do it at the same time only get in each other's way, and
+    #: in that of the scheduler's.
+    _planning: threading.Lock = field(default_factory=threading.Lock)
 
     def plan(self, workload: Any, attempt: int) -> LaunchPlan:
         """Return the pod for this launch, with a fresh token.
@@ -102,7 +104,8 @@ class LaunchPlanner:
         :raises LaunchError: the callback cannot be launched like this, now or later; the text says why.
         """
         try:
-            return self._plan(workload, attempt)
+            with self._planning:
+                return self._plan(workload, attempt)
         except LaunchError as error:
             raise type(error)(could_not_start(str(error))) from error
 
@@ -158,42 +161,45 @@ class LaunchPlanner:
 
         :raises LaunchError: it cannot be launched like this; the text says why.
         """
-        settings = self.rules.options
         try:
-            template, namespace = self._placed(settings)
-            payload = self._carried(workload.model_dump_json(), in_secret=self._carried_in_secret(namespace))
-            request = PodRequest(
-                callback_id=str(workload.connection_test_id),
-                attempt=1,
-                owner=self.me,
-                dag_id="",
-                run_id="",
-                callback_path="",
-                namespace=namespace,
-                payload=payload,
-                template=template,
-                settings=settings,
-                kube_image=self.kube_image,
-                active_deadline_seconds=active_deadline(workload.timeout, self.settings),
-                security_context=self.settings.security_context,
-                service_account_token=self.settings.service_account_token,
-                watched_namespaces=self.watched_namespaces,
-                identity=connection_test_identity(
-                    str(workload.connection_test_id),
-                    workload.connection_id,
-                    owner=self.me,
-                    executor=self.executor_names[0] if self.executor_names else None,
-                    team=self.team,
-                ),
-            )
-            return self._built(request)
+            with self._planning:
+                return self._plan_connection_test(workload)
         except LaunchError as error:
             raise type(error)(could_not_start(str(error))) from error
 
+    def _plan_connection_test(self, workload: Any) -> LaunchPlan:
+        settings = self.rules.options
+        template, namespace = self._placed(settings)
+        payload = self._carried(workload.model_dump_json(), in_secret=self._carried_in_secret(namespace))
+        request = PodRequest(
+            callback_id=str(workload.connection_test_id),
+            attempt=1,
+            owner=self.me,
+            dag_id="",
+            run_id="",
+            callback_path="",
+            namespace=namespace,
+            payload=payload,
+            template=template,
+            settings=settings,
+            kube_image=self.kube_image,
+            active_deadline_seconds=active_deadline(workload.timeout, self.settings),
+            security_context=self.settings.security_context,
+            service_account_token=self.settings.service_account_token,
+            watched_namespaces=self.watched_namespaces,
+            identity=connection_test_identity(
+                str(workload.connection_test_id),
+                workload.connection_id,
+                owner=self.me,
+                executor=self.executor_names[0] if self.executor_names else None,
+                team=self.team,
+            ),
+        )
+        return self._built(request)
+
     def _built(self, request: PodRequest) -> LaunchPlan:
         pod = construct_callback_pod(request, self._shapes)
-        with self._hook_lock:
-            pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
+        pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
         return LaunchPlan(pod, request.payload, request)
 
     def _placed(self, settings: PodSettings) -> tuple[k8s.V1Pod, str]:

@@ -1,8 +1,13 @@
-"""Launches: which threads make them, and what is looked at right before the pod is created."""
+"""Launches: which threads make them, and what is looked at right before the pod is created.
+
+Several threads make requests; one at a time reads rows, for all of them. Each with a query of its own would
+need a database connection each, and they would keep the scheduler's thread from its work.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import traceback
 from queue import Empty, SimpleQueue
@@ -28,10 +33,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How many rows one thread reads together before it launches their callbacks, and for how long (seconds)
-#: what it read counts as fresh.
-_ROWS_AT_ONCE = 8
+#: How many rows are read together before their callbacks are launched, and for how long (seconds) what was
+#: read counts as fresh.
+_ROWS_AT_ONCE = 50
 _ROWS_FRESH_FOR = 1.0
+#: For how long (seconds) workloads are made anew before those that there are by then are launched.
+_MAKING_FOR = 0.2
 
 
 class Launcher(Protocol):
@@ -65,10 +72,14 @@ class Launches:
         self._launcher = launcher
         self._make_workload = make_workload
         self._answer = answer
-        self._concurrency = concurrency
         self._batch_size = batch_size
         self._pool = WorkerPool(1 if batch_size > 1 else concurrency, "callback-launches")
         self._orders: SimpleQueue[LaunchOrder] = SimpleQueue()
+        #: Held by the thread that takes what it launches, and reads the rows of it where that is to be done.
+        self._taking = threading.Lock()
+        #: Those whose rows say that they are to be launched, and when these were read (monotonic seconds).
+        self._ready: list[Ready] = []
+        self._read_at = 0.0
         self._stopping = False
 
     def add(self, order: LaunchOrder) -> None:
@@ -82,35 +93,45 @@ class Launches:
         self._pool.stop()
 
     def _launch_some(self) -> None:
-        """Launch what one thread takes at a time; in a storm it takes more, to read their rows together."""
-        share = self._orders.qsize() // self._concurrency
-        orders = self._take_orders(max(self._batch_size, min(share, _ROWS_AT_ONCE), 1))
-        ready = self._with_workloads(orders)
-        while ready and not self._stopping:
-            ready = self._launch_while_fresh(ready)
-
-    def _launch_while_fresh(self, orders: list[Ready]) -> list[Ready]:
-        """Launch these for as long as their rows count as fresh; return those whose rows are to be read again.
-
-        The first ones are launched however long the reading took: a slow database slows launches down, and
-        does not stop them.
-        """
-        read_at = time.monotonic()
-        ready = self._still_queued(orders)
-        while ready and not self._stopping:
-            some, ready = ready[: self._batch_size], ready[self._batch_size :]
+        """Launch what one thread takes at a time. It is called as often as there are orders."""
+        if some := self._take_ready():
             self._launch(some)
-            if time.monotonic() - read_at > _ROWS_FRESH_FOR:
-                break
-        return ready
 
-    def _take_orders(self, most: int) -> list[LaunchOrder]:
-        orders: list[LaunchOrder] = []
-        while len(orders) < most:
+    def _take_ready(self) -> list[Ready]:
+        """Return the next ones to launch, whose rows were read just now.
+
+        Those that are read are returned however long the reading took: a slow database slows launches down,
+        and does not stop them.
+        """
+        with self._taking:
+            if self._stopping:
+                return []
+            if time.monotonic() - self._read_at > _ROWS_FRESH_FOR or not self._ready:
+                again = self._ready or self._take_orders()
+                self._read_at = time.monotonic()
+                self._ready = self._still_queued(again) if again else []
+            some, self._ready = self._ready[: self._batch_size], self._ready[self._batch_size :]
+            return some
+
+    def _take_orders(self) -> list[Ready]:
+        """Return the next orders with their workloads; those for which none can be made are answered."""
+        orders: list[Ready] = []
+        until = time.monotonic() + _MAKING_FOR
+        while len(orders) < max(self._batch_size, _ROWS_AT_ONCE):
+            if orders and time.monotonic() > until:
+                break
             try:
-                orders.append(self._orders.get_nowait())
+                order = self._orders.get_nowait()
             except Empty:
                 break
+            try:
+                workload = (
+                    order.workload if order.workload is not None else self._make_workload(order.callback_id)
+                )
+            except BaseException as error:  # noqa: BLE001 - it is answered
+                self._report(order, error)
+            else:
+                orders.append((order, workload))
         return orders
 
     def _launch(self, ready: list[Ready]) -> None:
@@ -136,20 +157,6 @@ class Launches:
                 order.callback_id, view=result, launched_attempt=order.attempt, deadline=deadline
             )
             self._answer(created)
-
-    def _with_workloads(self, orders: list[LaunchOrder]) -> list[Ready]:
-        """Return the orders with their workloads; those for which none can be made are answered."""
-        ready = []
-        for order in orders:
-            try:
-                workload = (
-                    order.workload if order.workload is not None else self._make_workload(order.callback_id)
-                )
-            except BaseException as error:  # noqa: BLE001 - it is answered
-                self._report(order, error)
-            else:
-                ready.append((order, workload))
-        return ready
 
     def _still_queued(self, orders: list[Ready]) -> list[Ready]:
         """Return the orders that are to be carried out; the others are answered.

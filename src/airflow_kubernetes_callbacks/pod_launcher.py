@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from kubernetes.client import models as k8s
 
     from airflow_kubernetes_callbacks.clocks import ApiClock
-    from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner
+    from airflow_kubernetes_callbacks.launch_plan import LaunchPlan, LaunchPlanner
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_client import PodClient
 
@@ -69,8 +69,8 @@ def is_callback_job(job: KubernetesJob) -> bool:
     return bool(job.command) and isinstance(job.command[0], ExecuteCallback)
 
 
-def is_callback_pod(pod: k8s.V1Pod) -> bool:
-    return CALLBACK_ID_ANNOTATION in (pod.metadata.annotations or {})
+def _place(pod: k8s.V1Pod) -> tuple[str, str]:
+    return pod.metadata.namespace, pod.metadata.name
 
 
 def create_secret(client: PodClient, view: PodView, parts: dict[str, Any]) -> None:
@@ -117,7 +117,8 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         self.planner = planner
         self._callback_pods = callback_pods
         self._extra_namespaces = tuple(extra_namespaces)
-        self._secrets: dict[tuple[str, str], dict[str, Any]] = {}
+        #: Of callbacks: pods that were built and not sent yet, by namespace and name.
+        self._plans: dict[tuple[str, str], LaunchPlan] = {}
         self._created: dict[str, PodView] = {}
         self._callback_loop: asyncio.AbstractEventLoop | None = None
         super().__init__(*args, **kwargs)
@@ -160,27 +161,27 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         config = next_job.kube_executor_config
         attempt = config.number if isinstance(config, Attempt) else 1
         plan = self.planner.plan(next_job.command[0], attempt)
-        if isinstance(plan.payload, SecretPayload):
-            self._secrets[(plan.pod.metadata.namespace, plan.pod.metadata.name)] = plan.secret_parts()
+        self._plans[_place(plan.pod)] = plan
         self.log.info("Creating pod %s for callback %s", plan.pod.metadata.name, next_job.key)
         return plan.pod
 
     def run_pod_async(self, pod: k8s.V1Pod, **kwargs: Any) -> Any:
-        if not is_callback_pod(pod):
+        # By the place that it was built for: a user may annotate and label pods of tasks like those of callbacks.
+        if (plan := self._plans.pop(_place(pod), None)) is None:
             return super().run_pod_async(pod, **kwargs)
         # Not by the parent: it logs the whole pod, token included, when the request fails.
-        return self._create(pod)
+        return self._create(plan)
 
     def _run_pods_async(self, jobs_and_pods: list[tuple[KubernetesJob, k8s.V1Pod]]) -> list[Exception | None]:
-        callbacks = [(job, pod) for job, pod in jobs_and_pods if is_callback_pod(pod)]
-        if not callbacks:
+        plans = [self._plans.pop(_place(pod)) for job, pod in jobs_and_pods if is_callback_job(job)]
+        if not plans:
             return super()._run_pods_async(jobs_and_pods)
-        tasks = [(job, pod) for job, pod in jobs_and_pods if not is_callback_pod(pod)]
+        tasks = [(job, pod) for job, pod in jobs_and_pods if not is_callback_job(job)]
         task_errors = iter(super()._run_pods_async(tasks) if tasks else ())
-        callback_errors = iter(self._create_concurrently([pod for _, pod in callbacks]))
-        return [next(callback_errors if is_callback_pod(pod) else task_errors) for _, pod in jobs_and_pods]
+        callback_errors = iter(self._create_concurrently(plans))
+        return [next(callback_errors if is_callback_job(job) else task_errors) for job, _ in jobs_and_pods]
 
-    def _create_concurrently(self, pods: list[k8s.V1Pod]) -> list[Exception | None]:
+    def _create_concurrently(self, plans: list[LaunchPlan]) -> list[Exception | None]:
         """Create callback pods concurrently, on an event loop of the calling thread's own."""
         if self._callback_loop is None:
             self._callback_loop = asyncio.new_event_loop()
@@ -188,32 +189,31 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         async def create_all() -> list[Exception | None]:
             slots = asyncio.Semaphore(self.pod_creation_max_concurrency)
 
-            async def create(pod: k8s.V1Pod) -> Exception | None:
+            async def create(plan: LaunchPlan) -> Exception | None:
                 async with slots:
                     try:
-                        await asyncio.to_thread(self._create, pod)
+                        await asyncio.to_thread(self._create, plan)
                     except Exception as error:  # noqa: BLE001
                         return error
                 return None
 
-            return list(await asyncio.gather(*(create(pod) for pod in pods)))
+            return list(await asyncio.gather(*(create(plan) for plan in plans)))
 
         return self._callback_loop.run_until_complete(create_all())
 
-    def _create(self, pod: k8s.V1Pod) -> PodView:
+    def _create(self, plan: LaunchPlan) -> PodView:
         """Create the pod, and its Secret where it has one; an answer that was lost is made good.
 
         That the pod exists already means that this launch was made: by an earlier try of ours whose
         answer did not arrive, or by another scheduler. Whose it is, its labels say.
         """
-        namespace, name = pod.metadata.namespace, pod.metadata.name
-        secret = self._secrets.pop((namespace, name), None)
-        body = self.kube_client.api_client.sanitize_for_serialization(pod)
-        callback_id = callback_id_of({"annotations": pod.metadata.annotations})
-        view = self._create_or_find(namespace, name, body, callback_id)
-        if secret is not None and view.owner == str(self.scheduler_job_id) and view.started_at is None:
+        namespace, name = _place(plan.pod)
+        body = self.kube_client.api_client.sanitize_for_serialization(plan.pod)
+        view = self._create_or_find(namespace, name, body, callback_id_of(body["metadata"]))
+        mine = view.owner == str(self.scheduler_job_id)
+        if isinstance(plan.payload, SecretPayload) and mine and view.started_at is None:
             with arrived():
-                self._create_secret(view, secret)
+                self._create_secret(view, plan.secret_parts())
         self._created[name] = view
         return view
 

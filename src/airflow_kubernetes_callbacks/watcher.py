@@ -12,11 +12,15 @@ The watch only makes the next look come sooner. What it misses, the reconciler's
 from __future__ import annotations
 
 import dataclasses
+import functools
+import json
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types import KubernetesWatch
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_utils import KubernetesJobWatcher
+from kubernetes.client import ApiClient
 from urllib3.exceptions import ReadTimeoutError
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify
@@ -61,13 +65,27 @@ def is_callback_event(event: Any) -> bool:
     try:
         metadata = event["raw_object"]["metadata"]
         annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-        if CALLBACK_ID_ANNOTATION in annotations:
-            return True
-        labelled = CALLBACK_ID_LABEL in labels or labels.get(WORKLOAD_TYPE_LABEL) == CALLBACK_WORKLOAD
-        # A user may label pods of tasks as they like.
-        return labelled and "task_id" not in annotations
+        annotated = CALLBACK_ID_ANNOTATION in annotations
+        typed = labels.get(WORKLOAD_TYPE_LABEL) == CALLBACK_WORKLOAD
+        if "task_id" in annotations:  # users label pods of tasks, and annotate pods of callbacks, as they like
+            return annotated and typed
+        return annotated or typed or CALLBACK_ID_LABEL in labels
     except (KeyError, TypeError, AttributeError):
         return False
+
+
+class _Undescribed:
+    """A client whose methods do not say what they return, so that a watch makes no models of it.
+
+    The client's watch reads the class of what it makes in the method's docstring. A model costs a
+    millisecond per event, and callbacks need none.
+    """
+
+    def __init__(self, kube_client: Any) -> None:
+        self._kube_client = kube_client
+
+    def __getattr__(self, name: str) -> Any:
+        return functools.partial(getattr(self._kube_client, name))
 
 
 class CallbackJobWatcher(KubernetesJobWatcher):
@@ -81,6 +99,10 @@ class CallbackJobWatcher(KubernetesJobWatcher):
         #: What was last sent of each callback pod, by uid: what is sent again would be no news.
         self._sent: dict[str, PodView] = {}
 
+    @functools.cached_property
+    def _models(self) -> ApiClient:
+        return ApiClient()  # not before the process is there
+
     def _pod_events(self, kube_client: Any, query_kwargs: dict[str, Any]) -> Iterator[Any]:
         """Yield the events that are not a callback's; send on those that are.
 
@@ -92,7 +114,7 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             self._sent.clear()
         self._latest_version = version
         query = {**query_kwargs, "allow_watch_bookmarks": True}
-        for event in super()._pod_events(kube_client=kube_client, query_kwargs=query):
+        for event in super()._pod_events(kube_client=_Undescribed(kube_client), query_kwargs=query):
             if version not in (None, "0"):  # the stream after an error begins with all that is there
                 self._failures = 0
             if not isinstance(event, dict) or not isinstance(event.get("raw_object"), dict):
@@ -107,7 +129,14 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             if is_callback_event(event):
                 self._send_callback_event(event["type"], raw)
             else:
-                yield event
+                yield self._with_model(event)
+
+    def _with_model(self, event: dict[str, Any]) -> dict[str, Any]:
+        """Return the event with the model of its pod, as the parent has it."""
+        if event["type"] == "ERROR" or event["object"] is not event["raw_object"]:
+            return event
+        document = SimpleNamespace(data=json.dumps(event["raw_object"]))
+        return {**event, "object": self._models.deserialize(document, "V1Pod")}
 
     def _send_callback_event(self, event_type: str, raw: dict[str, Any]) -> None:
         # An object that leaves the selection comes as DELETED too, but without a deletionTimestamp and
@@ -122,6 +151,8 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             return
         else:
             self._sent[view.uid] = view
+            if event_type == "ADDED" and _says_only_that_it_is_there(view):
+                return
         state = MOVED if event_type == "DELETED" and not deleting else view.outcome.value
         self._put(view.callback_id, state, view_to_plain(view))
 
@@ -179,6 +210,15 @@ class CallbackJobWatcher(KubernetesJobWatcher):
             )
         else:
             self.log.warning("Watch on pods in namespace %s ended: %s", self.namespace, failure.message)
+
+
+def _says_only_that_it_is_there(view: PodView) -> bool:
+    """Tell whether nothing has happened to a pod yet: who created it has had the same as the answer.
+
+    Where that answer was lost, the launch is made again and finds it, and the list has it too.
+    """
+    waits = view.outcome is CallbackOutcome.PENDING and view.waiting_reason is None
+    return waits and view.node is None and not view.deleting
 
 
 def _same_news(last: PodView | None, view: PodView) -> bool:
