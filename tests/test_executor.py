@@ -129,7 +129,7 @@ def test_life_of_a_callback_leaves_nothing_in_memory(api_server, new_scheduler, 
     assert (len(callbacks.cache), callbacks.cache._tracks, callbacks._records) == (0, {}, {})
     assert callbacks.cache._seen_at == {}
     launcher = scheduler.executor.kube_scheduler
-    assert (launcher._secrets, launcher._created) == ({}, {})
+    assert (launcher._plans, launcher._created) == ({}, {})
     assert scheduler.executor.slots_occupied == 0
 
 

@@ -500,7 +500,7 @@ def _launcher(me: str, client: PodClient, world: World) -> CallbackKubernetesSch
     launcher._log = logging.getLogger(__name__)
     launcher.planner = SimpleNamespace(plan=plan)  # type: ignore[assignment]
     launcher._callback_pods = client
-    launcher._secrets, launcher._created = {}, {}
+    launcher._plans, launcher._created = {}, {}
     launcher.scheduler_job_id = me
     launcher.kube_config = SimpleNamespace(kube_client_request_args={})
     launcher.kube_client = SimpleNamespace(
