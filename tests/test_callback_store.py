@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 from airflow.models.callback import Callback
+from airflow.utils import sqlalchemy as core_sqlalchemy
 from airflow.utils.session import create_session
 from sqlalchemy import event, text
 from sqlalchemy.dialects import mysql, postgresql
@@ -136,8 +137,32 @@ def test_record_does_not_wait_for_a_row_that_is_held(store, new_callback, dialec
         store.record_launches([LaunchRecord(callback_id, 2, None)])
     finally:
         event.remove(Session, "do_orm_execute", note)
-    assert [one for one in asked if one.endswith("FOR UPDATE SKIP LOCKED")] == asked
+    assert [one for one in asked if one.endswith("UPDATE SKIP LOCKED")] == asked
     assert asked
+
+
+@pytest.mark.parametrize(
+    "without",
+    [
+        pytest.param(("USE_ROW_LEVEL_LOCKING", False), id="switched-off"),
+        pytest.param(("get_dialect_name", lambda session: "mysql"), id="mysql-or-mariadb-without-such-locks"),
+    ],
+)
+def test_record_is_written_where_airflow_uses_no_row_locks(store, new_callback, monkeypatch, without):
+    """The words for them are an error of syntax on MariaDB before 10.6."""
+    callback_id, locks = new_callback(state="queued"), []
+    monkeypatch.setattr(core_sqlalchemy, *without)
+
+    def note(state):
+        locks.append(state.statement._for_update_arg if state.is_select else None)
+
+    event.listen(Session, "do_orm_execute", note)
+    try:
+        assert store.record_launches([LaunchRecord(callback_id, 2, None)]) == set()
+    finally:
+        event.remove(Session, "do_orm_execute", note)
+    assert locks == [None] * len(locks)
+    assert row(store, callback_id).next_attempt == 2
 
 
 def test_record_says_whose_rows_are_held_and_writes_the_others(store, new_callback, monkeypatch):

@@ -16,6 +16,7 @@ from uuid import UUID
 from airflow.configuration import conf
 from airflow.jobs.job import Job, JobState
 from airflow.utils.session import create_session
+from airflow.utils.sqlalchemy import with_row_locks
 from airflow.utils.state import CallbackState
 from sqlalchemy import select
 from sqlalchemy.exc import SQLAlchemyError
@@ -162,7 +163,8 @@ class CallbackStore:
         """Write the records into rows that are still QUEUED; others are past needing them.
 
         A row that cannot be decoded, or written, keeps what it has, and no other from its record. The
-        scheduler's loop waits for no row that another transaction holds.
+        scheduler's loop waits for no row that another transaction holds, except where Airflow uses no row
+        locks: a database without them, or ``[scheduler] use_row_level_locking = False``.
 
         :returns: the callbacks whose rows are held so: they have no record yet.
         :raises SQLAlchemyError: the database does not answer.
@@ -180,9 +182,8 @@ class CallbackStore:
         with create_session(scoped=False) as session:
             for chunk in _chunks(by_id):
                 queued = Callback.id.in_(chunk), Callback.state == CallbackState.QUEUED.value
-                found = session.scalars(
-                    select(Callback).where(*queued).with_for_update(skip_locked=True)
-                ).all()
+                query = with_row_locks(select(Callback).where(*queued), session, skip_locked=True)
+                found = session.scalars(query).all()
                 for callback in found:
                     if isinstance(callback.data, dict):
                         callback.data = with_record(callback.data, by_id[str(callback.id)])
