@@ -30,9 +30,12 @@ from airflow_kubernetes_callbacks.api_errors import (
     arrived,
     classify,
     mark_arrived,
+    namespace_without_creation,
     remedy,
+    roles_not_read,
     sends_once,
 )
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError
 
 TRANSIENT, PERMANENT = ApiAnswer.TRANSIENT, ApiAnswer.PERMANENT
 CONFLICT, EXISTS = ApiAnswer.CONFLICT, ApiAnswer.ALREADY_EXISTS
@@ -60,6 +63,19 @@ NOT_ALLOWED = (
     'pods is forbidden: User "system:serviceaccount:airflow:scheduler" cannot create resource "pods" in API '
     'group "" in the namespace "alerts"'
 )
+#: An API server that has just started (kubernetes/kubernetes#121635): one role, and several.
+ROLE_NOT_READ = f'{NOT_ALLOWED}: RBAC: role.rbac.authorization.k8s.io "airflow-scheduler" not found'
+ROLES_NOT_READ = (
+    'pods is forbidden: User "system:serviceaccount:airflow:scheduler" cannot list resource "pods" in API group "" '
+    'at the cluster scope: RBAC: [clusterrole.rbac.authorization.k8s.io "system:basic-user" not found, '
+    'clusterrole.rbac.authorization.k8s.io "airflow" not found]'
+)
+ANONYMOUS = 'pods is forbidden: User "system:anonymous" cannot create resource "pods" in API group "" in the namespace "a"'
+NO_CONSTRAINT = (
+    'pods "callback-1" is forbidden: unable to validate against any security context constraint: [provider '
+    '"anyuid": Forbidden: not usable by user or serviceaccount, pod.metadata.annotations[container.seccomp.'
+    "security.alpha.kubernetes.io/base]: Forbidden: seccomp may not be set]"
+)
 MODIFIED = (
     'Operation cannot be fulfilled on resourcequotas "pods": the object has been modified; please apply'
 )
@@ -83,6 +99,21 @@ PASSING_CAUSES = {
     "throttled-in-one-word": "TOOMANYREQUESTS: pull rate limit",
     "no-such-host": "dial tcp: lookup ghcr.io on 10.96.0.10:53: no such host",
     "name-server": "dial tcp: lookup ghcr.io on 10.96.0.10:53: server misbehaving",
+    "context-canceled": 'failed to fetch signatures: Get "https://ghcr.io/v2/": context canceled',
+    "canceled-for-lateness": 'Get "https://ghcr.io/v2/": net/http: request canceled (Client.Timeout exceeded)',
+    "canceled-while-it-waits": "net/http: request canceled while waiting for connection",
+    "end-of-file": 'Get "https://ghcr.io/v2/": EOF',
+    "unexpected-end-of-file": "reading the manifest: unexpected EOF",
+    "bad-gateway": "GET https://ghcr.io/token: unexpected status code 502 Bad Gateway: <html>",
+    "unavailable": "GET https://ghcr.io/token: unexpected status code 503 Service Unavailable",
+    "gateway-timeout": "GET https://ghcr.io/token: unexpected status code 504 Gateway Timeout",
+    "gateway-timeout-as-nginx-has-it": "<h1>504 Gateway Time-out</h1>",
+}
+#: What a policy may demand in such words.
+POLICIES = {
+    "gateway": "the annotation example.com/gateway-timeout is missing: set a gateway timeout",
+    "heredoc": "the script must end with EOF",
+    "canceled": "this request canceled a budget that is still open",
 }
 
 
@@ -99,6 +130,13 @@ ANSWERS = [
     pytest.param(*status(403, NO_SUCH_ACCOUNT, "Forbidden"), FORBIDDEN, id="no-such-service-account"),
     pytest.param(*status(403, ACCOUNT_NOT_READ, "Forbidden"), TRANSIENT, id="service-account-is-not-read"),
     pytest.param(*status(403, NOT_ALLOWED, "Forbidden"), FORBIDDEN, id="C2-forbidden"),
+    pytest.param(*status(403, ROLE_NOT_READ, "Forbidden"), TRANSIENT, id="role-is-not-read-yet"),
+    pytest.param(*status(403, ROLES_NOT_READ, "Forbidden"), TRANSIENT, id="roles-are-not-read-yet"),
+    pytest.param(403, ROLE_NOT_READ, TRANSIENT, id="role-is-not-read-yet-as-plain-text"),
+    pytest.param(
+        *status(403, f"{NOT_ALLOWED}: RBAC: team not found", "Forbidden"), FORBIDDEN, id="rbac-says-no"
+    ),
+    pytest.param(*status(403, ANONYMOUS, "Forbidden"), TRANSIENT, id="no-credentials"),
     pytest.param(403, "<html>Forbidden</html>", TRANSIENT, id="403-of-a-gateway"),
     pytest.param(403, NOT_ALLOWED, FORBIDDEN, id="403-in-plain-text"),
     pytest.param(403, None, FORBIDDEN, id="403-without-a-body"),
@@ -143,6 +181,12 @@ ANSWERS = [
         )
         for code in (400, 403)
         for name, cause in PASSING_CAUSES.items()
+    ),
+    *(
+        pytest.param(
+            *status(400, f"{DENIED.partition('no latest')[0]}{words}"), PERMANENT, id=f"policy-about-{name}"
+        )
+        for name, words in POLICIES.items()
     ),
     pytest.param(*status(400, PASSING_CAUSES["deadline"]), PERMANENT, id="such-words-and-no-denial"),
     pytest.param(
@@ -347,6 +391,12 @@ def test_only_an_answer_of_the_server_itself_says_that_nothing_was_created(error
     [
         pytest.param(*status(403, NOT_ALLOWED), "Grant the scheduler's service account", id="permission"),
         pytest.param(*status(403, POD_SECURITY), "Change the pod template", id="pod-security"),
+        pytest.param(
+            *status(403, NO_CONSTRAINT),
+            "Set [kubernetes_callbacks] security_context = none",
+            id="security-context-constraint",
+        ),
+        pytest.param(*status(403, ANONYMOUS), "", id="no-credentials"),
         pytest.param(*status(403, MUST_SPECIFY), "Set [kubernetes_callbacks] resources", id="quota"),
         pytest.param(*status(403, NO_SUCH_ACCOUNT), "Create the service account", id="service-account"),
         pytest.param(*status(403, LIMIT_RANGE), "", id="limit-range"),
@@ -367,6 +417,54 @@ def test_remedy_is_named_only_where_it_is_plain(code, body, begins):
     told = remedy(classify(error))
     assert told.startswith(begins)
     assert bool(told) is bool(begins)
+
+
+def refused(code, message):
+    error = SyncApiError(status=code)
+    error.body = status(code, message, "Forbidden")[1]
+    return classify(error)
+
+
+def test_request_without_credentials_says_so():
+    assert "carried no credentials" in refused(403, ANONYMOUS).message
+    assert "carried no credentials" not in refused(403, NOT_ALLOWED).message
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "missing"),
+    [
+        pytest.param(403, ROLE_NOT_READ, True, id="one"),
+        pytest.param(403, ROLES_NOT_READ, True, id="several"),
+        pytest.param(403, NOT_ALLOWED, False, id="permission"),
+        pytest.param(500, ROLE_NOT_READ, False, id="other-status"),
+    ],
+)
+def test_roles_that_are_missing_are_known(code, message, missing):
+    assert roles_not_read(refused(code, message)) is missing
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "namespace"),
+    [
+        pytest.param(403, NOT_ALLOWED, "alerts", id="namespace"),
+        pytest.param(403, NOT_ALLOWED.replace("create", "list"), None, id="other-verb"),
+        pytest.param(403, NOT_ALLOWED.replace("pods", "secrets"), None, id="other-resource"),
+        pytest.param(403, QUOTA, None, id="quota"),
+        pytest.param(400, NOT_ALLOWED, None, id="other-status"),
+    ],
+)
+def test_namespace_where_no_pod_may_be_created_is_named(code, message, namespace):
+    assert namespace_without_creation(refused(code, message)) == namespace
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["nothing-sent", "an-earlier-try-arrived"])
+def test_launch_that_is_delayed_was_not_sent(known):
+    error = LaunchDelayedError("pod template '/t' cannot be read: Input/output error.")
+    if known:
+        mark_arrived(error)
+    failure = classify(error)
+    assert (failure.answer, failure.status, failure.message) == (TRANSIENT, None, str(error))
+    assert failure.may_have_arrived is known
 
 
 @pytest.mark.parametrize(

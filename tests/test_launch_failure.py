@@ -34,6 +34,11 @@ def refusal(code, message, reason="Forbidden"):
             id="pod-security",
         ),
         pytest.param(
+        pytest.param(
+            'pods "x" is forbidden: unable to validate against any security context constraint: [provider "anyuid"',
+            " Set [kubernetes_callbacks] security_context = none, or let the pod's account use another constraint.",
+            id="security-context-constraint",
+        ),
             'pods "x" is forbidden: minimum memory usage per Container is 1Gi, but request is 256Mi',
             "",
             id="limit-range",
@@ -59,6 +64,11 @@ def test_refusal_by_the_server_is_told_with_a_hint_that_fits_it(message, hint):
             id="no-service-account-yet",
         ),
     ],
+        pytest.param(
+            'pods is forbidden: User "s" cannot create resource "pods" in API group "" in the namespace "a": '
+            'RBAC: role.rbac.authorization.k8s.io "s" not found',
+            id="roles-are-not-read-yet",
+        ),
 )
 def test_refusal_that_passes_by_itself_is_tried_again(message):
     failure = launch_failure(refusal(403, message))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from urllib3.util import Retry
 
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError
 from airflow_kubernetes_callbacks.redact import presentable
 
 if TYPE_CHECKING:
@@ -44,14 +45,24 @@ _PASSING_REFUSALS = (
     "not yet ready to handle request",  # an admission plugin of an API server that has just started
     "error looking up service account",  # that of a new namespace is made a moment later
 )
+#: RBAC misses roles that are bound: an API server that has just started may not have read them yet
+#: (kubernetes/kubernetes#121635). Of a role that was deleted it says the same, for good.
+_ROLES_NOT_READ = re.compile(r'RBAC: .*role\.rbac\.\S+ "[^"]*" not found')
+#: The request came without credentials, as a 401 with anonymous access (kubernetes-client/python#2592).
+_ANONYMOUS = 'User "system:anonymous" cannot'
+_NO_CREDENTIALS = " (the request carried no credentials: see to the scheduler's token or kubeconfig)"
+_MAY_NOT_CREATE = re.compile(r'cannot create resource "pods".* in the namespace "([^"]*)"')
 #: How Kubernetes begins a webhook's denial; the webhook chooses the code, most often one of these.
 _DENIED = "denied the request"
 _DENIALS = frozenset({400, 403})
 #: What a webhook denies a pod with for as long as it does not reach what it asks itself: a registry, a name
-#: server (CrowdStrike/falcon-helm#98).
+#: server (CrowdStrike/falcon-helm#98, kyverno/kyverno#7224). Where a policy might use such words for what it
+#: demands, they count only as programs write them.
 _PASSING_CAUSE = re.compile(
     r"context deadline exceeded|i/o timeout|TLS handshake timeout|connection (?:refused|reset)"
-    r"|too ?many ?requests|no such host|server misbehaving",
+    r"|too ?many ?requests|no such host|server misbehaving"
+    r"|context canceled|request canceled (?:while|\()|(?:: |unexpected )EOF\b"
+    r"|bad gateway|service unavailable|504\W{1,3}gateway time-?out",
     re.IGNORECASE,
 )
 #: The account ``default`` is made by Kubernetes itself, any other by a person.
@@ -64,6 +75,11 @@ _REMEDIES = (
     (
         re.compile("violates PodSecurity"),
         "Change the pod template or [kubernetes_callbacks] security_context, or the level of the namespace.",
+    ),
+    (
+        # OpenShift, which may set itself what [kubernetes_callbacks] security_context = restricted sets.
+        re.compile("unable to validate against any security context constraint"),
+        "Set [kubernetes_callbacks] security_context = none, or let the pod's account use another constraint.",
     ),
     (
         re.compile("failed quota: .*must specify"),
@@ -169,6 +185,8 @@ def _answer(status: int, kind: str, reason: str, message: str) -> ApiAnswer:
         return ApiAnswer.TRANSIENT
     if status in _DENIALS and _DENIED in message and _PASSING_CAUSE.search(message):
         return ApiAnswer.TRANSIENT
+    if status == 403 and (_ANONYMOUS in message or _ROLES_NOT_READ.search(message)):
+        return ApiAnswer.TRANSIENT
     if status == 403 and any(words in message for words in _PASSING_REFUSALS):
         return ApiAnswer.FORBIDDEN if _NO_ACCOUNT.search(message) else ApiAnswer.TRANSIENT
     if status == 403 and "being terminated" in message:
@@ -245,16 +263,19 @@ def classify(error: BaseException) -> ApiFailure:
     One that only a mistake in a program raises (TypeError, KeyError) is permanent.
     """
     marked = bool(getattr(error, _ARRIVED, False))
+    if isinstance(error, LaunchDelayedError):
+        return ApiFailure(ApiAnswer.TRANSIENT, None, _told(str(error)), may_have_arrived=marked)
     status = getattr(error, "status", None)
     if not isinstance(status, int) or isinstance(status, bool) or status == 0:
         text = _told(f"{type(error).__name__}: {error}")
         answer = ApiAnswer.PERMANENT if isinstance(error, _MISTAKES) else ApiAnswer.TRANSIENT
         return ApiFailure(answer, None, text, may_have_arrived=marked or _was_sent(error))
     kind, reason, message = _body(error)
+    hint = _NO_CREDENTIALS if status == 403 and _ANONYMOUS in message else ""
     return ApiFailure(
         _answer(status, kind, reason, message),
         status,
-        f"{status}: {message}",
+        f"{status}: {message}{hint}",
         _retry_after(error),
         may_have_arrived=marked or status >= 500 or status == 408,
     )
@@ -263,6 +284,17 @@ def classify(error: BaseException) -> ApiFailure:
 def denied_by_admission(failure: ApiFailure) -> bool:
     """Tell whether a webhook or a policy denied the request, for a cause that may pass or not."""
     return failure.status in _DENIALS and _DENIED in failure.message
+
+
+def roles_not_read(failure: ApiFailure) -> bool:
+    """Tell whether roles are missing that are bound: not read yet, or deleted, which cannot be told apart."""
+    return failure.status == 403 and _ROLES_NOT_READ.search(failure.message) is not None
+
+
+def namespace_without_creation(failure: ApiFailure) -> str | None:
+    """Return the namespace in which, as the API server says, pods may not be created; None if it does not."""
+    found = _MAY_NOT_CREATE.search(failure.message) if failure.status == 403 else None
+    return found[1] if found else None
 
 
 def remedy(failure: ApiFailure) -> str:

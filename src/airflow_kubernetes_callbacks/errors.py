@@ -19,6 +19,10 @@ class LaunchError(CallbackPodsError):
     """This callback cannot be launched, now or later; the text ends up in ``callback.output``."""
 
 
+class LaunchDelayedError(CallbackPodsError):
+    """This launch was not made, nothing was sent, and the cause passes: it is tried again, not without end."""
+
+
 class SecretRefusedError(LaunchError):
     """The Secret with the workload was refused for good, and the pod that waited for it was deleted."""
 
