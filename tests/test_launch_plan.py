@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +17,8 @@ from airflow.executors.workloads.base import BundleInfo
 from airflow.executors.workloads.callback import CallbackDTO, CallbackFetchMethod
 
 from airflow_kubernetes_callbacks import launch_plan
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError
+from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.launch_plan import LaunchPlanner, run_id_of
 from airflow_kubernetes_callbacks.payload import ArgumentPayload, SecretPayload, unescaped
 from airflow_kubernetes_callbacks.rules import load_rules
@@ -182,6 +186,36 @@ def test_template_that_was_mended_is_read_anew(planner, template):
         json.dumps({"kind": "Pod", "spec": {"containers": [{"name": "base", "image": "mended:1"}]}})
     )
     assert made.plan(workload(), 1).pod.spec.containers[0].image == "mended:1"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        pytest.param(errno.ENOENT, LaunchError, id="no-such-file"),
+        pytest.param(errno.ENOTDIR, LaunchError, id="no-such-folder"),
+        pytest.param(errno.EISDIR, LaunchError, id="a-folder"),
+        pytest.param(errno.EACCES, LaunchError, id="not-allowed"),
+        pytest.param(errno.EMFILE, LaunchDelayedError, id="too-many-open-files"),
+        pytest.param(errno.ENFILE, LaunchDelayedError, id="too-many-open-files-on-the-host"),
+        pytest.param(errno.ESTALE, LaunchDelayedError, id="stale-handle"),
+        pytest.param(errno.EIO, LaunchDelayedError, id="input-output-error"),
+        pytest.param(errno.ETIMEDOUT, LaunchDelayedError, id="volume-does-not-answer"),
+    ],
+)
+def test_template_that_cannot_be_read_just_now_is_read_again(planner, template, monkeypatch, number, kind):
+    made = planner()
+
+    def fails(path):
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", fails)
+        with pytest.raises(kind) as raised:
+            made.plan(workload(), 1)
+    assert f"pod template {str(template)!r} cannot be read: {os.strerror(number)}." in str(raised.value)
+    assert launch_failure(raised.value).retryable is (kind is LaunchDelayedError)
+    assert ("Correct the file" in str(raised.value)) is (kind is LaunchError)
+    assert made.plan(workload(), 1).pod.spec.containers[0].image == "airflow"
 
 
 def test_kwargs_that_cannot_be_sent_are_said(planner):

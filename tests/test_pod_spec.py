@@ -13,13 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import requests
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import models as k8s
 
 from airflow_kubernetes_callbacks import identity
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError
+from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.mutation_hook import apply_mutation_hook
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_identity import MAX_ANNOTATION_BYTES, identity_labels
@@ -397,6 +399,19 @@ def test_hook_that_raises_fails_this_launch_only(hook: Callable[[k8s.V1Pod], obj
 
     assert caught.value.__cause__ is not None
     assert type(caught.value.__cause__).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [TimeoutError("timed out"), ConnectionResetError(104, "reset"), requests.ConnectionError("no such host")],
+    ids=lambda error: type(error).__module__ + "." + type(error).__name__,
+)
+def test_hook_whose_service_does_not_answer_is_called_again(error: Exception) -> None:
+    with pytest.raises(LaunchDelayedError, match="pod_mutation_hook failed") as caught:
+        hooked(_raise(error))
+
+    assert type(error).__name__ in str(caught.value)
+    assert launch_failure(caught.value).retryable
 
 
 def test_interrupt_during_the_hook_is_not_swallowed() -> None:

@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from airflow_kubernetes_callbacks import identity
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError
 from airflow_kubernetes_callbacks.pod_identity import check_annotations, put_identity
 from airflow_kubernetes_callbacks.pod_spec import base_container_of, never_restart
 
@@ -28,8 +28,10 @@ def apply_mutation_hook(
     ``restartPolicy: Never`` of the pod and of its base container, the finalizer. Everything else that the
     hook does is respected, a changed namespace too if it is watched.
 
-    :raises LaunchError: whatever the hook raises (``SystemExit`` and a library's panic too), or if what it
-        leaves is no pod that could run the callback.
+    :raises LaunchError: whatever else the hook raises (``SystemExit`` and a library's panic too), or if what
+        it leaves is no pod that could run the callback.
+    :raises LaunchDelayedError: the hook raises an ``OSError``: what it asks does not answer (those of
+        ``requests`` are such errors too).
     """
     name, namespace = pod.metadata.name, pod.metadata.namespace
     labels = _reserved(pod.metadata.labels)
@@ -40,7 +42,8 @@ def apply_mutation_hook(
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # a person's, at the command line
-        raise LaunchError(
+        raised = LaunchDelayedError if isinstance(error, OSError) else LaunchError
+        raise raised(
             f"pod_mutation_hook failed for this callback's pod: {type(error).__name__}: {error}. A callback "
             f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "
             "nor try_number; make the hook in airflow_local_settings pass over what it does not know."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import yaml
 from airflow.providers.cncf.kubernetes.pod_generator import PodGenerator
 
-from airflow_kubernetes_callbacks.errors import LaunchError
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 #: Where a template's file may be named: by this package's option or one of its rules, or by the stock one.
 OWN_OPTION = "[kubernetes_callbacks] pod_template_file, or in the rule"
 STOCK_OPTION = "[kubernetes_executor] pod_template_file"
+#: What keeps a file from being read until a person mends it. All else passes: too many open files, a
+#: volume that does not answer.
+_FOR_GOOD = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def load_template(path: str, *, named_in: str = OWN_OPTION) -> k8s.V1Pod:
@@ -35,15 +38,17 @@ def load_template(path: str, *, named_in: str = OWN_OPTION) -> k8s.V1Pod:
 
     :param named_in: the option that *path* comes from, for the person who has to correct it.
     :raises LaunchError: if there is no file, or no pod in it; names the file, what is wrong, and the option.
+    :raises LaunchDelayedError: if it cannot be read just now.
     """
     remedy = f"Correct the file, or name another one in {named_in}."
     try:
         stamp = Path(path).stat()
         return _parsed(path, stamp.st_mtime_ns, stamp.st_size)
     except OSError as error:
-        raise LaunchError(
-            f"pod template {path!r} cannot be read: {error.strerror or error}. {remedy}"
-        ) from error
+        told = f"pod template {path!r} cannot be read: {error.strerror or error}."
+        if isinstance(error, _FOR_GOOD):
+            raise LaunchError(f"{told} {remedy}") from error
+        raise LaunchDelayedError(told) from error
     except LaunchError as error:
         raise LaunchError(f"{error} {remedy}") from error
 

@@ -43,7 +43,7 @@ from airflow_kubernetes_callbacks.cli.preflight import (
     skipped,
     worst,
 )
-from airflow_kubernetes_callbacks.errors import CallbackPodsError, LaunchError
+from airflow_kubernetes_callbacks.errors import CallbackPodsError
 from airflow_kubernetes_callbacks.identity import BASE_CONTAINER
 from airflow_kubernetes_callbacks.payload import SecretPayload
 from airflow_kubernetes_callbacks.pod_settings import merged
@@ -140,7 +140,7 @@ def _of_templates(own: OwnExecutor, rules: PodRules) -> Iterator[Finding]:
         try:
             named_in = OWN_OPTION if path in rules.template_files else STOCK_OPTION
             template = load_template(path, named_in=named_in)
-        except LaunchError as error:
+        except CallbackPodsError as error:
             yield Finding(name, Level.FAILED, str(error))
             continue
         containers = [container.name for container in template.spec.containers] if template.spec else []
