@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client.rest import ApiException
+from sqlalchemy.exc import OperationalError
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, mark_arrived
-from airflow_kubernetes_callbacks.errors import LaunchError, NameTakenError
-from airflow_kubernetes_callbacks.launch_failure import launch_failure, never_fits
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError, NameTakenError
+from airflow_kubernetes_callbacks.launch_failure import launch_failure, never_fits, without_workload
 
 
 def refusal(code, message, reason="Forbidden"):
@@ -34,11 +35,11 @@ def refusal(code, message, reason="Forbidden"):
             id="pod-security",
         ),
         pytest.param(
-        pytest.param(
             'pods "x" is forbidden: unable to validate against any security context constraint: [provider "anyuid"',
             " Set [kubernetes_callbacks] security_context = none, or let the pod's account use another constraint.",
             id="security-context-constraint",
         ),
+        pytest.param(
             'pods "x" is forbidden: minimum memory usage per Container is 1Gi, but request is 256Mi',
             "",
             id="limit-range",
@@ -63,12 +64,12 @@ def test_refusal_by_the_server_is_told_with_a_hint_that_fits_it(message, hint):
             "not found",
             id="no-service-account-yet",
         ),
-    ],
         pytest.param(
             'pods is forbidden: User "s" cannot create resource "pods" in API group "" in the namespace "a": '
             'RBAC: role.rbac.authorization.k8s.io "s" not found',
             id="roles-are-not-read-yet",
         ),
+    ],
 )
 def test_refusal_that_passes_by_itself_is_tried_again(message):
     failure = launch_failure(refusal(403, message))
@@ -160,3 +161,40 @@ def test_name_that_does_not_come_free_says_whether_the_pod_may_be_this_callbacks
     failure = launch_failure(NameTakenError("taken", perhaps_ours=perhaps_ours))
     assert (failure.answer, failure.retryable) == (ApiAnswer.ALREADY_EXISTS, False)
     assert failure.may_have_arrived is perhaps_ours
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(AttributeError("'NoneType' object has no attribute 'settimeout'"), id="driver"),
+        pytest.param(KeyError("data"), id="lookup"),
+        pytest.param(OperationalError("SELECT 1", {}, Exception("gone away")), id="database"),
+    ],
+)
+def test_workload_that_cannot_be_made_is_made_again(error):
+    """PyMySQL/PyMySQL#1013."""
+    failure = launch_failure(without_workload(error))
+    assert (failure.answer, failure.may_have_arrived) == (ApiAnswer.TRANSIENT, False)
+    assert type(error).__name__ in failure.message
+
+
+def test_error_that_quotes_the_workload_shows_no_token():
+    token = (
+        "eyJhbGciOiJIUzUxMiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIwMTk5ZjJjNCIsInNjb3BlIjoid29ya2xvYWQifQ.c2lnbmF0dXJl"
+    )
+    assert token not in str(without_workload(ValueError(f"input_value={token}")))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [LaunchError("The callback's row was deleted before its pod was created."), SystemExit(3)],
+    ids=["row-is-gone", "exit"],
+)
+def test_workload_that_can_never_be_made_is_told_as_it_is(error):
+    assert without_workload(error) is error
+
+
+def test_launch_that_is_delayed_is_tried_again_in_its_own_words():
+    failure = launch_failure(LaunchDelayedError("pod template '/t' cannot be read: Input/output error."))
+    assert (failure.retryable, failure.may_have_arrived) == (True, False)
+    assert failure.message == "pod template '/t' cannot be read: Input/output error."

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from kubernetes.client.rest import ApiException
+from sqlalchemy.exc import OperationalError
 
 from airflow_kubernetes_callbacks import launches, pod_requests
 from airflow_kubernetes_callbacks.actions import LookFor
@@ -25,6 +26,7 @@ class SlowStore:
     def __init__(self, clock, reading=0.0, making=0.0):
         self.clock, self.reading, self.making = clock, reading, making
         self.reads = []
+        self.failing = {}
 
     def rows(self, callback_ids):
         self.clock.now += self.reading
@@ -33,8 +35,8 @@ class SlowStore:
 
     def make_workload(self, callback_id, generator):
         self.clock.now += self.making
-        if callback_id == "bad":
-            raise LaunchError("no such Dag run")
+        if callback_id in self.failing:
+            raise self.failing[callback_id]
         return callback_id
 
 
@@ -119,14 +121,24 @@ def test_rows_that_were_read_a_while_ago_are_read_again_before_their_launch(cloc
     assert store.reads == [["id-0", "id-1", "id-2", "id-3"], ["id-2", "id-3"]]
 
 
-def test_callback_whose_workload_cannot_be_made_costs_itself_only(clock):
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [
+        pytest.param(LaunchError("no such Dag run"), False, id="never"),
+        pytest.param(OperationalError("SELECT", {}, Exception("gone away")), True, id="no-database"),
+        pytest.param(AttributeError("'NoneType' has no attribute 'read'"), True, id="driver"),
+    ],
+)
+def test_callback_whose_workload_cannot_be_made_costs_itself_only(clock, error, retryable):
     store, launcher = SlowStore(clock), Launcher(clock)
+    store.failing["bad"] = error
     requests = requests_of(store, launcher)
     requests.launch(LaunchOrder("bad", 1, None))
     order(requests, 2)
     launch_all(requests, 3)
     answers = {answer.callback_id: answer for answer in requests.answers()}
-    assert "no such Dag run" in answers["bad"].failure.message
+    assert str(error).splitlines()[0] in answers["bad"].failure.message
+    assert answers["bad"].failure.retryable is retryable
     assert {cid for cid, answer in answers.items() if answer.view is not None} == {"id-0", "id-1"}
 
 

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify, remedy
-from airflow_kubernetes_callbacks.errors import LaunchError, NameTakenError
+from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError, NameTakenError
 
 #: How Kubernetes words that a quota has no room (its resourcequota admission plugin); each part is a list of
 #: "resource=quantity".
@@ -51,6 +51,19 @@ def _number(number: str, unit: str) -> Decimal:
         return Decimal(number + unit)
     exponent = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}[unit]
     return Decimal(number).scaleb(exponent)
+
+
+def without_workload(error: BaseException) -> BaseException:
+    """Return what *error* means, which came when a workload was made of its row.
+
+    A driver may raise anything over a connection that breaks (PyMySQL/PyMySQL#1013: ``AttributeError``), and
+    no request was made: so it is tried again, whatever it is.
+    """
+    if isinstance(error, LaunchError) or not isinstance(error, Exception):
+        return error
+    delayed = LaunchDelayedError(f"the callback's row could not be read: {classify(error).message}")
+    delayed.__cause__ = error
+    return delayed
 
 
 def launch_failure(error: BaseException) -> ApiFailure:

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer
-from airflow_kubernetes_callbacks.launch_failure import launch_failure
+from airflow_kubernetes_callbacks.launch_failure import launch_failure, without_workload
 from airflow_kubernetes_callbacks.metrics import deadline_of
 from airflow_kubernetes_callbacks.redact import mask_secrets
 from airflow_kubernetes_callbacks.request_answer import Answer
@@ -129,7 +129,7 @@ class Launches:
                     order.workload if order.workload is not None else self._make_workload(order.callback_id)
                 )
             except BaseException as error:  # noqa: BLE001 - it is answered
-                self._report(order, error)
+                self._report(order, without_workload(error))
             else:
                 orders.append((order, workload))
         return orders
