@@ -268,21 +268,31 @@ def test_threads_that_plan_at_the_same_time_ask_once_and_say_once_what_is_missin
 
 
 @pytest.mark.parametrize(
-    ("allowed", "later", "asked"),
+    ("allowed", "launches", "asked"),
     [
-        pytest.param(False, 1, 1, id="a-no-is-remembered-for-a-while"),
-        pytest.param(False, 301, 2, id="and-then-asked-for-again"),
-        pytest.param(True, 100_000, 1, id="a-yes-is-remembered"),
+        pytest.param([False], [0, 0.5], [0], id="once-in-a-storm-of-launches"),
+        pytest.param([False, True], [0, 2, 4], [0, 2], id="first-no-is-asked-for-again"),
+        pytest.param([False, False], [0, 6, 10, 305], [0, 6], id="no-that-was-said-twice-is-remembered"),
+        pytest.param([False, False, True], [0, 6, 307, 999], [0, 6, 307], id="and-then-asked-for-again"),
+        pytest.param([False, False, False], [0, 2, 6, 9], [0, 2, 6], id="twice-in-a-moment-is-once"),
+        pytest.param([True], [0, 100_000], [0], id="yes-is-remembered"),
     ],
 )
-def test_whether_secrets_may_be_created_is_asked_again(planner, monkeypatch, allowed, later, asked):
-    now = [1000.0]
+def test_whether_secrets_may_be_created_is_asked_again(planner, monkeypatch, allowed, launches, asked):
+    """kubernetes/kubernetes#121635: an API server that has just started says no to everything."""
+    now, asked_at, answers = [1000.0], [], iter(allowed)
     monkeypatch.setattr(launch_plan, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    made = planner(secrets=allowed)
-    made.plan(workload(), 1)
-    now[0] += later
-    made.plan(workload(), 1)
-    assert len(made.asked) == asked
+
+    def may_create_secrets(namespace):
+        asked_at.append(now[0] - 1000)
+        return next(answers)
+
+    made = planner(may_create_secrets=may_create_secrets)
+    for later in launches:
+        now[0] = 1000 + later
+        plan = made.plan(workload(), 1)
+    assert asked_at == asked
+    assert isinstance(plan.payload, SecretPayload) is allowed[-1]
 
 
 def test_secret_that_was_refused_makes_the_next_launch_ask_again(planner):
@@ -331,7 +341,7 @@ def test_token_that_reads_connections_is_in_a_secret_whatever_becomes_of_the_per
 def test_api_server_that_does_not_answer_leaves_what_was_known_of_secrets(planner, monkeypatch):
     made = planner(secrets=False)
     made.plan(workload(), 1)
-    monkeypatch.setattr(launch_plan, "_ASK_AGAIN_AFTER", 0.0)
+    monkeypatch.setattr(launch_plan, "_ASK_ONCE_MORE_AFTER", 0.0)
 
     def down(namespace):
         raise ConnectionResetError(104, "reset")

@@ -40,8 +40,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Seconds for which the answer that Secrets may not be created is remembered.
+#: Seconds for which the answer that Secrets may not be created is remembered: first, and from when it has been
+#: given for a few. An API server that has just started says so too (kubernetes/kubernetes#121635).
+_ASK_ONCE_MORE_AFTER = 1.0
 _ASK_AGAIN_AFTER = 300.0
+_SURE_AFTER = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,20 @@ class LaunchPlan:
             "payload": self.payload,
             "labels": pod_identity(self.request).labels,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class _Permission:
+    """What the API server said of a permission, and since when it says so (monotonic seconds)."""
+
+    allowed: bool
+    since: float
+    asked_at: float
+
+    def holds(self, now: float) -> bool:
+        """Tell whether to rely on it; a "no" is asked for again, since the permission may come later."""
+        sure = self.asked_at - self.since >= _SURE_AFTER
+        return self.allowed or now - self.asked_at < (_ASK_AGAIN_AFTER if sure else _ASK_ONCE_MORE_AFTER)
 
 
 @dataclass
@@ -91,7 +108,7 @@ class LaunchPlanner:
     executor_names: tuple[str, ...] = ()
     team: str | None = None
     execution_timeout: int = 0
-    _secrets_allowed: dict[str, tuple[bool, float]] = field(default_factory=dict)
+    _secrets_allowed: dict[str, _Permission] = field(default_factory=dict)
     _secrets_lock: threading.Lock = field(default_factory=threading.Lock)
     _shapes: PodShapes = field(default_factory=PodShapes)
     #: Planning takes the processor alone: threads that do it at the same time only get in each other's way, and
@@ -242,18 +259,18 @@ class LaunchPlanner:
 
     def _secrets_allowed_in(self, namespace: str) -> bool:
         with self._secrets_lock:  # threads that plan at the same time ask, and say, this once
-            before, asked_at = self._secrets_allowed.get(namespace, (None, 0.0))
-            now = time.monotonic()
-            # A "no" is asked for again: the permission may come after the scheduler.
-            if before or (before is not None and now - asked_at < _ASK_AGAIN_AFTER):
-                return before
+            before = self._secrets_allowed.get(namespace)
+            if before is not None and before.holds(time.monotonic()):
+                return before.allowed
             try:
                 allowed = self.may_create_secrets(namespace)
             except Exception:
                 if before is None:
                     raise
-                return before  # what was known has to do until the API server answers
-            self._secrets_allowed[namespace] = (allowed, now)
+                return before.allowed  # what was known has to do until the API server answers
+            now = time.monotonic()
+            since = before.since if before is not None and not allowed else now
+            self._secrets_allowed[namespace] = _Permission(allowed, since, now)
             if not allowed and before is None:
                 log.warning(
                     "Workloads of callbacks travel as arguments in namespace %s (at most 128 KiB, readable to "
