@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 from airflow.models.callback import CallbackKey
 
+from airflow_kubernetes_callbacks import answers
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL
+from airflow_kubernetes_callbacks.situation import PodRequest
 from airflow_kubernetes_callbacks.version_compat import EXECUTION_API_OWNS_RUNNING
 from tests.fakes.life import bring_to, launched, other_scheduler, pod_of, running
 from tests.fakes.scheduler import (
@@ -283,8 +285,9 @@ def test_a20_throttled_adoption_is_tried_again(api_server, new_scheduler, new_ca
     ],
 )
 def test_a16_pod_whose_adoption_is_refused_for_good_is_followed_to_its_end(
-    api_server, new_scheduler, new_callback, dead, status, reason, message
+    api_server, new_scheduler, new_callback, dead, monkeypatch, status, reason, message
 ):
+    monkeypatch.setitem(answers._SURE_AFTER, PodRequest.ADOPT, 1.0)
     ids = {stage: new_callback(state=RUNNING) for stage in ("running", "succeeded", "failed")}
     pods = {stage: pod_of(api_server, callback_id, dead, stage) for stage, callback_id in ids.items()}
     api_server.fail("PATCH", "/pods/", times=None, status=status, reason=reason, message=message)
@@ -302,7 +305,8 @@ def test_a16_pod_whose_adoption_is_refused_for_good_is_followed_to_its_end(
     scheduler.until(over, "result is recorded, and only the pod that failed, which is kept, is left")
     assert scheduler.running == set()
     adoptions = [r for r in api_server.made("PATCH") if OWNER_LABEL in r.body["metadata"].get("labels", {})]
-    assert len(adoptions) == 3
+    # A permission may be missing for a moment only, so that is asked again.
+    assert len(adoptions) == (6 if status == 403 else 3)
 
 
 def test_pod_whose_adoption_is_accepted_and_not_done_is_followed_to_its_end(

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import time
 
 import pytest
+from kubernetes.client.rest import ApiException
 
+from airflow_kubernetes_callbacks import answers
 from airflow_kubernetes_callbacks.answers import AnswerTaker
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure
 from airflow_kubernetes_callbacks.cache import CallbackCache
+from airflow_kubernetes_callbacks.launch_failure import launch_failure
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE
 from airflow_kubernetes_callbacks.request_answer import Answer
 from airflow_kubernetes_callbacks.settings import CallbackSettings
 from airflow_kubernetes_callbacks.situation import PodRequest
-from tests.fakes.world import Nothing
+from tests.fakes.world import FakeTime, Nothing
 from tests.test_cache import view
 
 SETTINGS = CallbackSettings(create_retries=2, launch_retry_max_delay=120.0)
@@ -104,7 +108,7 @@ def test_server_that_asks_for_an_hour_gets_a_minute(takes):
 @pytest.mark.parametrize(
     ("failure", "remembered"),
     [
-        pytest.param(FORBIDDEN, {(PodRequest.ADOPT, "uid-1"): "403: no"}, id="forbidden"),
+        pytest.param(FORBIDDEN, {}, id="forbidden-for-the-first-time"),
         pytest.param(BAD, {(PodRequest.ADOPT, "uid-1"): "422: spec.x: invalid"}, id="invalid"),
         pytest.param(THROTTLED, {}, id="throttled"),
         pytest.param(LOST, {}, id="lost"),
@@ -115,6 +119,82 @@ def test_request_that_is_refused_for_good_is_remembered(takes, failure, remember
     takes.request_fails(failure, asked=(PodRequest.ADOPT, "uid-1"))
     assert takes.track.denied == remembered
     assert takes.track.ask_again_at > time.time()
+
+
+SECOND_POD = (PodRequest.DELETE, "uid-2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "steps", "denied"),
+    [
+        pytest.param(PodRequest.ADOPT, [(0, "no"), (1, "no")], False, id="just-now"),
+        pytest.param(PodRequest.ADOPT, [(0, "no"), (6, "no")], True, id="still-after-a-while"),
+        pytest.param(PodRequest.REMOVE_FINALIZER, [(0, "no"), (6, "no")], True, id="finalizer"),
+        pytest.param(PodRequest.DELETE, [(0, "no")], False, id="deletion-once"),
+        pytest.param(PodRequest.DELETE, [(0, "no"), (1, "no")], True, id="deletion-twice"),
+        pytest.param(PodRequest.DELETE, [(0, "no"), (61, "yes"), (62, "no")], False, id="done-in-between"),
+        pytest.param(PodRequest.DELETE, [(0, "no"), (30, "lost"), (61, "no")], True, id="lost-in-between"),
+        pytest.param(PodRequest.DELETE, [(0, "another"), (61, "no")], False, id="another-pods"),
+    ],
+)
+def test_missing_permission_counts_when_it_has_been_missing_for_a_while(
+    takes, monkeypatch, asked, steps, denied
+):
+    """kubernetes/kubernetes#121635: an API server that has just started refuses what it allows later."""
+    clock = FakeTime()
+    monkeypatch.setattr(answers, "time", clock)
+    begin = clock.now
+    for later, what in steps:
+        clock.now = begin + later
+        if what == "yes":
+            takes.taker.take(Answer("one", asked=(asked, "uid-1")))
+        else:
+            failure = LOST if what == "lost" else FORBIDDEN
+            takes.request_fails(failure, asked=SECOND_POD if what == "another" else (asked, "uid-1"))
+    assert ((asked, "uid-1") in takes.track.denied) is denied
+
+
+def may_not_create(namespace):
+    words = f'User "s" cannot create resource "pods" in API group "" in the namespace "{namespace}"'
+    return launch_failure(told(403, f"pods is forbidden: {words}"))
+
+
+def told(status, message):
+    error = ApiException(status=status)
+    error.body = json.dumps({"kind": "Status", "reason": "Forbidden", "message": message})
+    return error
+
+
+def launched(callback_id, namespace):
+    return Answer(callback_id, view=view(callback_id=callback_id, namespace=namespace), launched_attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "tries"),
+    [
+        pytest.param([], 1, id="never-created"),
+        pytest.param(["elsewhere"], 1, id="created-in-another-namespace"),
+        pytest.param(["alerts"], SETTINGS.create_retries + 1, id="created-there"),
+    ],
+)
+def test_permission_that_was_there_may_come_back(takes, before, tries):
+    for number, namespace in enumerate(before):
+        takes.taker.take(launched(f"before-{number}", namespace))
+    for _ in range(tries):
+        assert takes.track.refusal is None
+        takes.launch_fails(may_not_create("alerts"))
+    assert takes.track.refusal.reason.startswith("Could not start: the API server refused the pod (403: ")
+    assert takes.track.refusal.reason.endswith("Grant the scheduler's service account the verb named here.")
+    assert takes.track.refusal.pod_may_exist is False
+
+
+def test_permission_that_did_not_come_back_for_one_is_not_waited_for_by_the_next(takes):
+    takes.taker.take(launched("before", "alerts"))
+    for _ in range(SETTINGS.create_retries + 1):
+        takes.launch_fails(may_not_create("alerts"))
+    other = takes.cache.track("other")
+    takes.taker.take(Answer("other", failure=may_not_create("alerts"), launched_attempt=1))
+    assert other.refusal is not None
 
 
 def test_request_that_works_ends_the_pauses(takes):

@@ -719,7 +719,7 @@ def test_pod_that_nobody_may_adopt_takes_one_slot_and_its_result_is_recorded(
     first.crash()
     first.forget()
     world.forbidden.add("patch")
-    all_take_turns(world, 4)
+    all_take_turns(world, 6)
     if stage != "ended":
         assert slots_of(world, only_row(world)) == ["2"]
         assert only_row(world).state == RUNNING
@@ -752,6 +752,23 @@ def test_pod_that_does_not_start_and_may_not_be_deleted_fails_its_callback(make_
     rest(world)  # which grants it
     world.check_end()
     assert world.pods() == []
+
+
+def test_permission_to_delete_that_is_missed_once_ends_no_callback(make_world):
+    """kubernetes/kubernetes#121635: an API server that has just started."""
+    world = make_world("never_starts")
+    world.forbidden.add("delete")
+    until_pod(world)
+    track = world.schedulers[0].controller.cache.track(only_row(world).callback_id)
+    while not track.refused_since:
+        turn(world)
+        world.clock.now += 1
+    assert (only_row(world).state, track.denied) == ("queued", {})
+    world.forbidden.clear()
+    rest(world)
+    world.check_end()
+    assert "launched" in only_row(world).output
+    assert "cannot delete" not in only_row(world).output
 
 
 @pytest.mark.parametrize("skew", [360.0, -360.0])

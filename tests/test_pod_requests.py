@@ -230,17 +230,58 @@ def test_look_by_name_is_answered_as_made_unless_it_failed(found, failed):
         assert (answer.looked_for, answer.view) == (("airflow", view().name), found)
 
 
+ROLES = 'cannot get resource "pods" ... RBAC: role.rbac.authorization.k8s.io "scheduler" not found'
+
+
+def test_pod_that_may_not_be_read_for_lack_of_roles_is_gone_when_they_stay_away(clock, monkeypatch):
+    """The API server may have just started; or they were deleted, and its callback must come to an end."""
+    monkeypatch.setattr(pod_requests, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    answers = [ROLES, ROLES, None, ROLES, ROLES]
+
+    def read_pod(*_, **__):
+        if (answer := answers.pop(0)) is None:
+            return view()
+        raise told(403, json.dumps({"kind": "Status", "message": answer}))
+
+    requests = requests_of(None, None)
+    requests._client = SimpleNamespace(read_pod=read_pod)
+    seen = []
+    for later in (0, 30, 10, 50, 60):
+        clock.now += later
+        try:
+            seen.append(requests._look_for(view()).gone)
+        except ApiException:
+            seen.append(None)
+    assert seen == [None, None, False, None, True]
+
+
 WEBHOOK = 'admission webhook "x.y" denied the request: Get "https://registry": dial tcp: no such host'
 
 
 @pytest.mark.parametrize(
     ("asked", "retryable"), [(PodRequest.ADOPT, False), (None, True)], ids=["other-way", "none"]
 )
-def test_denial_by_admission_is_final_where_there_is_another_way(asked, retryable):
-    body = json.dumps({"kind": "Status", "code": 403, "message": WEBHOOK})
+@pytest.mark.parametrize("message", [WEBHOOK, ROLES], ids=["admission", "roles-are-not-read"])
+def test_refusal_that_may_pass_is_not_waited_out_where_there_is_another_way(message, asked, retryable):
+    body = json.dumps({"kind": "Status", "code": 403, "message": message})
     answer = pod_requests._failed(view(), told(403, body), asked)
     assert answer.failure.retryable is retryable
-    assert "no such host" in answer.failure.message
+    assert message in answer.failure.message
+
+
+@pytest.mark.parametrize("status", [None, 403], ids=["done", "refused"])
+def test_answer_tells_what_was_asked_for(clock, status):
+    requests = requests_of(None, None)
+
+    def adopt():
+        if status:
+            raise told(status)
+        return view()
+
+    requests._pool = SimpleNamespace(submit=lambda work: work())
+    requests._client = SimpleNamespace(read_pod=lambda *_, **__: view())
+    requests._submit(view(), adopt, asked=PodRequest.ADOPT)
+    assert [answer.asked for answer in requests.answers()] == [(PodRequest.ADOPT, view().uid)]
 
 
 def test_pod_that_goes_with_its_finalizer_is_known_to_be_gone():

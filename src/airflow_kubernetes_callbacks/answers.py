@@ -6,11 +6,11 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, namespace_without_creation
 from airflow_kubernetes_callbacks.pauses import LONGEST_PAUSE, growing_pause
 from airflow_kubernetes_callbacks.reconcile import retry_delay
 from airflow_kubernetes_callbacks.row_data import LaunchRecord
-from airflow_kubernetes_callbacks.situation import Refusal
+from airflow_kubernetes_callbacks.situation import PodRequest, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
 
 log = logging.getLogger(__name__)
+
+#: Seconds for which a request has to be refused for a lack of permission before that counts: an API server
+#: that has just started has not read every role (kubernetes/kubernetes#121635). A deletion is soon asked for a
+#: second time: the next attempt is in the row by then, and this pod is still there.
+_SURE_AFTER = {PodRequest.ADOPT: 5.0, PodRequest.DELETE: 1.0, PodRequest.REMOVE_FINALIZER: 5.0}
 
 
 class AnswerTaker:
@@ -47,6 +52,8 @@ class AnswerTaker:
         self._metrics = metrics
         self._records = records
         self._resync = resync
+        #: Namespaces in which pods could be created until now.
+        self._open: set[str] = set()
 
     def take(self, answer: Answer) -> None:
         """Take in one answer; its callback is looked at next, or when a request may be made again."""
@@ -66,13 +73,24 @@ class AnswerTaker:
             track.repeat_attempt = None
             self.condemn(answer.callback_id, answer.condemned, answer.failure.message)
         elif answer.failure is not None:
-            if answer.asked is not None and not answer.failure.retryable and not track.over:
+            if answer.asked is not None and self._is_denied(answer.asked, answer.failure, track):
                 track.denied[answer.asked] = answer.failure.message
             self._pause_requests(answer.callback_id, track, answer.failure)
             return
         else:
             track.failed_requests, track.failure_told = 0, ""
+            if answer.asked is not None:
+                track.refused_since.pop(answer.asked, None)
         self._cache.mark_dirty(answer.callback_id)
+
+    def _is_denied(self, asked: tuple[PodRequest, str], failure: ApiFailure, track: Track) -> bool:
+        """Tell whether the request is refused for good: a permission has to be missed for a while."""
+        if failure.retryable or track.over:
+            return False
+        if failure.answer is not ApiAnswer.FORBIDDEN:
+            return True
+        now = time.monotonic()
+        return now - track.refused_since.setdefault(asked, now) >= _SURE_AFTER[asked[0]]
 
     def condemn(self, callback_id: str, pod: PodView, why: str) -> None:
         """Remember why this pod, which has not begun, is deleted; the next launch waits a while."""
@@ -97,6 +115,7 @@ class AnswerTaker:
         if answer.view is not None:
             self._metrics.launched(answer.view, answer.deadline, again=attempt > 1)
             track.workload, track.create_failures, track.may_be_created = None, 0, False
+            self._open.add(answer.view.namespace)
             if self._records is not None:
                 pod = f"{answer.view.namespace}/{answer.view.name}"
                 self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
@@ -120,15 +139,17 @@ class AnswerTaker:
         log.warning("Callback %s is launched under another name. %s", callback_id, failure.message)
 
     def _take_failed_launch(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
-        if not failure.retryable:
-            self._metrics.launch_refused(for_now=False)
-            self._refuse(track, attempt, failure.message)
-            return
-        track.create_failures += 1
-        self._metrics.launch_refused(for_now=track.create_failures <= self._settings.create_retries)
-        if track.create_failures > self._settings.create_retries:
+        closed = namespace_without_creation(failure)
+        may_pass = failure.retryable or closed in self._open
+        track.create_failures += may_pass
+        again = may_pass and track.create_failures <= self._settings.create_retries
+        self._metrics.launch_refused(for_now=again)
+        if not again:
+            # It is known now that the permission is gone: others need not wait to learn it.
+            self._open.discard(closed or "")
             tries = f"the pod could not be created in {track.create_failures} tries"
-            self._refuse(track, attempt, f"Could not start: {tries}: {failure.message}")
+            told = f"Could not start: {tries}: {failure.message}" if failure.retryable else failure.message
+            self._refuse(track, attempt, told)
             return
         delay = retry_delay(track.create_failures, self._settings)
         track.repeat_attempt = attempt

@@ -51,6 +51,9 @@ class Track:
     condemned: dict[str, str] = field(default_factory=dict)
     #: Requests about its pods that were refused for good, by uid, and in which words.
     denied: dict[tuple[PodRequest, str], str] = field(default_factory=dict)
+    #: Since when (monotonic seconds) such requests are refused for a lack of permission, which may be no more
+    #: than an API server that has just started.
+    refused_since: dict[tuple[PodRequest, str], float] = field(default_factory=dict)
     #: When it was last looked at, its row was not active: what is refused now says nothing about a later run.
     over: bool = False
     #: Since when (epoch seconds) pods are seen to wait for what is not waited for long, by uid.

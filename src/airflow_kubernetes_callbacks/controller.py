@@ -264,7 +264,9 @@ class CallbackController:
             track.stalled_since = {uid: track.stalled_since.get(uid, now) for uid in stalled}
         elif track is not None:
             track.over = True
-            track.denied.clear()  # a person who has the callback run again may have granted it
+            # A person who has the callback run again may have granted it.
+            track.denied.clear()
+            track.refused_since.clear()
             track.looked_for.clear()
         refused_at = track.refused_at if track is not None and track.refusal is not None else None
         situation = Situation(

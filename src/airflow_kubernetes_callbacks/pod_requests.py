@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, ApiFailure, classify, denied_by_admission
+from airflow_kubernetes_callbacks.api_errors import (
+    ApiAnswer,
+    ApiFailure,
+    classify,
+    denied_by_admission,
+    roles_not_read,
+)
 from airflow_kubernetes_callbacks.callback_log import log_file, save_log
 from airflow_kubernetes_callbacks.errors import SecretRefusedError, UndoneError
 from airflow_kubernetes_callbacks.identity import OWNER_LABEL
@@ -36,6 +43,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _ANSWERS_AT_ONCE = 2000
+#: Seconds for which reading a pod may be refused over roles that the API server has not read yet.
+_ROLES_READ_WITHIN = 60.0
 
 
 def _about(namespace: str, name: str, failure: ApiFailure) -> ApiFailure:
@@ -50,14 +59,18 @@ def _failed(pod: PodView, error: BaseException, asked: PodRequest | None) -> Ans
         return Answer(pod.callback_id, failure=launch_failure(error), condemned=pod)
     undone = isinstance(error, UndoneError)
     failure = ApiFailure(ApiAnswer.PERMANENT, None, str(error)) if undone else classify(error)
-    if asked is not None and denied_by_admission(failure):
-        # Only a creation is tried a bounded number of times; these have another way, and take it at once.
+    if asked is not None and (denied_by_admission(failure) or roles_not_read(failure)):
+        # Only a creation is tried a bounded number of times; these have another way, and take it before long.
         failure = dataclasses.replace(failure, answer=ApiAnswer.FORBIDDEN)
     return Answer(
         pod.callback_id,
         failure=_about(pod.namespace, pod.name, failure),
-        asked=(asked, pod.uid) if asked is not None else None,
+        asked=_named(asked, pod),
     )
+
+
+def _named(asked: PodRequest | None, pod: PodView) -> tuple[PodRequest, str] | None:
+    return (asked, pod.uid) if asked is not None else None
 
 
 class Requests:
@@ -92,6 +105,8 @@ class Requests:
         self._pool = WorkerPool(concurrency, "callback-pods")
         self._background = WorkerPool(1, "callback-comparison")
         self._answers: SimpleQueue[Answer] = SimpleQueue()
+        #: Since when (monotonic seconds) reading a pod is refused over missing roles, by uid.
+        self._unread_since: dict[str, float] = {}
         # Launches do not queue behind requests about pods that are there, which may fail for a long time.
         self._launches = Launches(
             store=store,
@@ -174,7 +189,7 @@ class Requests:
     ) -> None:
         def work() -> None:
             try:
-                answer = Answer(pod.callback_id, view=request(), supplied=supplies)
+                answer = Answer(pod.callback_id, view=request(), supplied=supplies, asked=_named(asked, pod))
             except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
                 answer = dataclasses.replace(_failed(pod, error, asked), unsupplied=supplies)
                 if self._refused_and_gone(pod, answer):
@@ -208,10 +223,10 @@ class Requests:
 
     def _look_for(self, pod: PodView) -> PodView:
         try:
-            return self._read(pod)
+            found = self._read(pod)
         except Exception as error:
             failure = classify(error)
-            if failure.answer is not ApiAnswer.FORBIDDEN:
+            if failure.answer is not ApiAnswer.FORBIDDEN and not self._stays_without_roles(pod, failure):
                 raise
             log.warning(
                 "Pod %s/%s is not in the list of pods, and is taken for gone: it may not be read (%s). Grant the "
@@ -220,7 +235,15 @@ class Requests:
                 pod.name,
                 failure.message,
             )
-            return dataclasses.replace(pod, gone=True)
+            found = dataclasses.replace(pod, gone=True)
+        self._unread_since.pop(pod.uid, None)
+        return found
+
+    def _stays_without_roles(self, pod: PodView, failure: ApiFailure) -> bool:
+        """Tell whether roles have been missing for so long that they are deleted and not just unread."""
+        now = time.monotonic()
+        since = self._unread_since.setdefault(pod.uid, now) if roles_not_read(failure) else now
+        return now - since >= _ROLES_READ_WITHIN
 
     def _adopt(self, pod: PodView) -> PodView | None:
         try:

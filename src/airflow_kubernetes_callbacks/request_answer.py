@@ -31,5 +31,5 @@ class Answer:
     condemned: PodView | None = None
     #: Namespace and name of a pod that was asked for by its name. Without a view it is not there, or another's.
     looked_for: tuple[str, str] | None = None
-    #: What failed, and for which pod (uid), where a refusal changes what is decided.
+    #: What was asked for, and for which pod (uid), where a refusal changes what is decided.
     asked: tuple[PodRequest, str] | None = None
