@@ -416,6 +416,20 @@ class TestExecutor:
         [pod] = api_server.pods()
         assert pod["metadata"]["labels"]["airflow_executor_done"] == "True"
 
+    def test_pod_of_which_a_sidecar_still_runs_is_not_kept(self, api_server, quick, new_scheduler, new_test):
+        scheduler = new_scheduler(KUBERNETES_EXECUTOR__DELETE_WORKER_PODS="False")
+        new_test()
+        [pod] = until(scheduler, api_server.pods)
+        api_server.node.bind(pod)
+        pod = api_server.node.start(pod)
+        [base] = pod["status"]["containerStatuses"]
+        ended = {**base, "state": {"terminated": {"exitCode": 1, "finishedAt": "2026-06-01T10:00:00Z"}}}
+        sidecar = {"name": "proxy", "state": {"running": {}}}
+        api_server.node.mark(pod, containerStatuses=[ended, sidecar])
+        until(scheduler, lambda: not slots_taken(scheduler))
+        [pod] = api_server.pods()
+        assert pod["metadata"]["deletionTimestamp"]
+
     def test_refused_pod_fails_the_test_with_the_api_servers_words(self, api_server, scheduler, new_test):
         api_server.fail("POST", "/pods$", status=403, message="pods is forbidden: User cannot create")
         test_id = new_test()

@@ -11,6 +11,7 @@ import logging
 
 import pytest
 
+from airflow_kubernetes_callbacks.identity import DONE_LABEL
 from airflow_kubernetes_callbacks.row_data import RECORD_KEY
 from airflow_kubernetes_callbacks.situation import RowState
 from airflow_kubernetes_callbacks.watcher import view_from_plain
@@ -179,6 +180,41 @@ def test_node_that_never_confirms_a_deletion_is_given_up(make_world):
         turn(world)
     assert only_row(world).state == FAILED
     assert "was lost" in only_row(world).output
+
+
+@pytest.mark.parametrize("sidecar", ["never ends", "ends after a while"])
+def test_kept_pod_is_deleted_if_a_sidecar_goes_on_running(make_world, sidecar):
+    world = make_world("raises")
+    pod = until_pod(world)
+    run_to_the_end(world, pod)
+    name = pod["metadata"]["name"]
+    world.store.update("pods", "airflow", name, lambda document: beside_base(document, "Running", "running"))
+    for _ in range(5):
+        turn(world)
+        world.clock.now += 1
+    assert only_row(world).state == FAILED
+    [kept] = world.pods()
+    assert DONE_LABEL not in kept["metadata"]["labels"]
+    assert "deletionTimestamp" not in kept["metadata"]
+    if sidecar == "ends after a while":
+        world.store.update(
+            "pods", "airflow", name, lambda document: beside_base(document, "Failed", "terminated")
+        )
+    for _ in range(4):
+        world.clock.now += 10
+        turn(world)
+    [kept] = world.pods()
+    deleted = "deletionTimestamp" in kept["metadata"]
+    assert deleted == (sidecar == "never ends")
+    assert (kept["metadata"]["labels"].get(DONE_LABEL) == "True") == (not deleted)
+
+
+def beside_base(document, phase, state):
+    """A container beside the base one is in this state, and the pod in this phase."""
+    base = document["status"]["containerStatuses"][0]
+    document["status"].update(
+        phase=phase, containerStatuses=[base, {"name": "sidecar", "state": {state: {}}}]
+    )
 
 
 def test_stop_drops_what_has_not_begun(make_world):

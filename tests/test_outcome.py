@@ -804,6 +804,65 @@ def test_waiting_reason(raw: dict[str, Any], word: str | None, texts: tuple[str,
         assert text in (view.reason or "")
 
 
+BESIDE: dict[str, tuple[dict[str, Any], bool]] = {
+    "sidecar runs": (pod("Running", [status(state=terminated(1)), status("sidecar", running())]), True),
+    "sidecar runs, base succeeded": (
+        pod("Running", [status(state=terminated(0)), status("sidecar", running())]),
+        True,
+    ),
+    "sidecar runs, base could not be executed": (
+        pod("Running", [status(state=terminated(128, "StartError")), status("sidecar", running())]),
+        True,
+    ),
+    "sidecar has still to start": (
+        pod("Pending", [status(state=terminated(1)), status("sidecar", waiting("ImagePullBackOff"))]),
+        True,
+    ),
+    "one of two sidecars runs, base stands second": (
+        pod(
+            "Running",
+            [status("a", terminated(0)), status(state=terminated(1)), status("b", running())],
+            containers=[SIDECAR, BASE],
+        ),
+        True,
+    ),
+    "base alone, the phase comes later": (pod("Running", [status(state=terminated(1))]), False),
+    "sidecar ended too, the phase comes later": (
+        pod("Running", [status(state=terminated(1)), status("sidecar", terminated(0))]),
+        False,
+    ),
+    "native sidecar is ended by Kubernetes": (
+        pod(
+            "Running",
+            [status(state=terminated(1))],
+            init=[status("proxy", running())],
+            init_containers=[NATIVE_SIDECAR],
+        ),
+        False,
+    ),
+    "pod has ended, the sidecar's status is old": (
+        pod("Failed", [status(state=terminated(1)), status("sidecar", running())]),
+        False,
+    ),
+    "callback runs": (pod("Running", [status(state=running()), status("sidecar", running())]), False),
+    "callback waits": (pod("Pending", [status(state=waiting("x")), status("sidecar", running())]), False),
+    "malformed": (
+        pod("Running", [status(state=terminated(1)), {"name": "sidecar", "state": "running"}]),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("raw", "still_runs"), BESIDE.values(), ids=BESIDE)
+def test_whether_a_container_beside_the_callback_keeps_its_pod_running(
+    raw: dict[str, Any], still_runs: bool
+) -> None:
+    view = pod_view(raw)
+
+    assert view is not None
+    assert view.still_runs is still_runs
+
+
 @pytest.mark.parametrize("word", ["ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"])
 @pytest.mark.parametrize(
     ("message", "passes"),

@@ -868,6 +868,11 @@ def test_pods_that_lists_do_not_have(given, expected):
 # Rows that are over ---------------------------------------------------------------------------------
 
 
+def beside(outcome: CallbackOutcome, since: float, **changes: object) -> PodView:
+    """A pod whose callback ended *since* seconds ago, and a container beside it has not."""
+    return pod(outcome, still_runs=True, **{"ended_at": NOW - since, **changes})
+
+
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -894,6 +899,46 @@ def test_pods_that_lists_do_not_have(given, expected):
             situation(TERMINAL_ROW, pod(SUCCEEDED), keep_finished=True),
             Release(),
             MarkDone(pod(SUCCEEDED)),
+        ),
+        *(
+            case(
+                f"kept-{outcome.value}-pod-of-which-a-sidecar-still-runs-is-deleted",
+                situation(TERMINAL_ROW, beside(outcome, 30.0), keep_finished=outcome is SUCCEEDED),
+                Release(),
+                deletes(beside(outcome, 30.0), "a container beside the callback's still runs"),
+            )
+            for outcome in (FAILED, NEVER_STARTED, SUCCEEDED)
+        ),
+        case(
+            "sidecar-may-end-by-itself-first",
+            situation(TERMINAL_ROW, beside(FAILED, 29.0)),
+            Release(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "sidecar-may-end-by-itself-first-whatever-the-clocks-say",
+            situation(TERMINAL_ROW, beside(FAILED, 89.0), clock_offset=60.0),
+            Release(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "end-that-kubernetes-does-not-tell-counts-from-the-creation",
+            situation(TERMINAL_ROW, beside(FAILED, 0.0, ended_at=None, created_at=NOW - 30)),
+            Release(),
+            deletes(beside(FAILED, 0.0, ended_at=None, created_at=NOW - 30), "still runs"),
+        ),
+        case(
+            "finalizer-comes-off-a-kept-pod-of-which-a-sidecar-still-runs",
+            situation(TERMINAL_ROW, beside(FAILED, 30.0, finalizer=True)),
+            Release(),
+            RemoveFinalizer(beside(FAILED, 30.0, finalizer=True)),
+            deletes(beside(FAILED, 30.0, finalizer=True), "still runs"),
+        ),
+        case(
+            "sidecar-is-not-waited-for-where-the-pod-is-not-kept",
+            situation(TERMINAL_ROW, beside(SUCCEEDED, 0.0)),
+            Release(),
+            deletes(beside(SUCCEEDED, 0.0), "its result is recorded"),
         ),
         case(
             "pending-pod-of-terminal-row-is-deleted",

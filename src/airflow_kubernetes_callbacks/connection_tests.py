@@ -283,7 +283,7 @@ class ConnectionTests:
     def _remove(self, pod: PodView) -> None:
         """Delete the pod, or label it where such pods are kept; what fails is left to the next sweep."""
         try:
-            if pod.outcome.terminal and self._keep_finished:
+            if pod.outcome.terminal and self._keep_finished and not pod.still_runs:
                 self._client.mark_done(pod)
             else:
                 self._client.delete_pod(pod)

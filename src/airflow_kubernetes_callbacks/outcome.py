@@ -96,6 +96,8 @@ class PodView:
     explained: bool = False
     #: When the grace period of its deletion ends.
     delete_by: float | None = None
+    #: Its callback has ended, and a container beside it has not: the pod goes on running.
+    still_runs: bool = False
 
 
 def pod_view(
@@ -144,6 +146,7 @@ def pod_view(
         run_id=_text(pod_status.mapping(metadata, "annotations").get(RUN_ID_ANNOTATION)),
         explained=outcome is CallbackOutcome.FAILED and told_by_callback(base),
         delete_by=epoch_seconds(metadata.get("deletionTimestamp")),
+        still_runs=outcome.terminal and pod_status.still_runs(pod, base),
     )
 
 

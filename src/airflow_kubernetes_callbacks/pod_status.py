@@ -223,6 +223,19 @@ def may_have_begun(pod: Mapping[str, Any], base: BaseStatus) -> bool:
     return bool(mapping(pod, "status").get("startTime"))
 
 
+def still_runs(pod: Mapping[str, Any], base: BaseStatus) -> bool:
+    """Tell whether a container beside the base one keeps the pod from ending, for ever perhaps.
+
+    Asked of the containers, not of the phase, which may come after their ends. Native sidecars do not count:
+    Kubernetes ends them when the others have ended.
+    """
+    status = mapping(pod, "status")
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return False
+    beside = (item for item in mappings(status, "containerStatuses") if item.get("name") != base.name)
+    return any(not mapping(item, "state").keys().isdisjoint(("running", "waiting")) for item in beside)
+
+
 def ended_by_deletion(pod: Mapping[str, Any], base: BaseStatus) -> bool:
     """Tell whether the base container seems to have ended because the pod was deleted.
 

@@ -21,12 +21,11 @@ from airflow_kubernetes_callbacks.actions import (
     FailureKind,
     Launch,
     LookAgain,
-    MarkDone,
     Occupy,
     RecordAttempt,
     Release,
-    RemoveFinalizer,
 )
+from airflow_kubernetes_callbacks.cleaning import clean_up, mine, owner_is_gone
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.pauses import growing_pause
 from airflow_kubernetes_callbacks.situation import PodRequest, RowState, Situation
@@ -58,7 +57,7 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
         # Handed to this executor, and then the database did not keep it QUEUED: core hands it out again.
         return (Release(),) if situation.memory.held or situation.memory.known else ()
     if not row.state.active:
-        return _clean_up(situation)
+        return clean_up(situation)
     if row.recorded_end is not None:
         return (EmitFailure(row.recorded_end, FailureKind.CANCELLED),)
     pods = [pod for pod in situation.pods if not _overtaken(row, pod)]
@@ -89,18 +88,6 @@ def _overtaken(row: RowView, pod: PodView) -> bool:
     return later and pod.outcome in (CallbackOutcome.PENDING, CallbackOutcome.NEVER_STARTED)
 
 
-def _mine(situation: Situation, pod: PodView) -> bool:
-    return pod.owner == situation.me
-
-
-def _owner_is_gone(situation: Situation, pod: PodView) -> bool:
-    return (
-        not _mine(situation, pod)
-        and situation.alive_others is not None
-        and pod.owner not in situation.alive_others
-    )
-
-
 def _eldest(situation: Situation) -> bool:
     """Of the schedulers that are alive, this one is the eldest: it looks after pods that may not be adopted.
 
@@ -126,35 +113,11 @@ def _refusal_that_stands(situation: Situation, gone: list[PodView]) -> Refusal |
     return None if created_after_all or situation.row.next_attempt > refusal.attempt else refusal
 
 
-def _clean_up(situation: Situation) -> tuple[Action, ...]:
-    """The row is terminal or gone: its pod goes too, the waiting one and the running one alike."""
-    if situation.row.state is RowState.ABSENT and not situation.memory.known:
-        return ()  # another installation's pod, for all that we know (design, invariant 9)
-    actions: list[Action] = [Release()]
-    for pod in situation.pods:
-        if pod.gone or not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
-            continue
-        if pod.finalizer and (pod.outcome.terminal or pod.deleting):
-            actions.append(RemoveFinalizer(pod))
-        if pod.deleting:
-            continue
-        kept = situation.keep_finished or (
-            situation.keep_failed and pod.outcome in (CallbackOutcome.FAILED, CallbackOutcome.NEVER_STARTED)
-        )
-        if pod.outcome.terminal and kept and situation.row.state is RowState.TERMINAL:
-            if not pod.finalizer:  # nobody looks at a pod again that is done
-                actions.append(MarkDone(pod))
-        else:
-            why = "its result is recorded" if pod.outcome.terminal else "its callback needs it no more"
-            actions.append(Delete(pod, why))
-    return tuple(actions)
-
-
 def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    if not _mine(situation, pod):
+    if not mine(situation, pod):
         if situation.alive_others is None:
             return ()  # who is alive is not known now; the next full pass knows
-        if not _owner_is_gone(situation, pod):
+        if not owner_is_gone(situation, pod):
             return (Release(),)
         if situation.memory.denied(PodRequest.ADOPT, pod) is None:
             return (Adopt(pod),) if pod.outcome.terminal else (Occupy(), Adopt(pod))
@@ -199,7 +162,7 @@ def _superseded(situation: Situation, pod: PodView) -> bool:
 
 def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     """The pod existed, and the last that was seen of it is known."""
-    if not (_mine(situation, pod) or _owner_is_gone(situation, pod)):
+    if not (mine(situation, pod) or owner_is_gone(situation, pod)):
         return (Release(),) if situation.alive_others is not None else ()
     launches = launches_so_far(situation, pod)
     if _superseded(situation, pod):
