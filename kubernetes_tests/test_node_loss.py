@@ -45,7 +45,7 @@ def test_callback_of_a_node_that_never_answers_fails_within_the_timeout(
     begin = time.monotonic()
     (row,) = scenario.wait_for_state(callback, "failed", timeout=60)
     assert GRACE + TIMEOUT - 1 <= time.monotonic() - begin < GRACE + TIMEOUT + SLACK
-    assert (row.output or "").startswith(f"Node {node} was lost: pod")
+    assert f"was deleted and node {node} has not confirmed that" in (row.output or "")
     # nobody has confirmed it; its slot is free all the same
     assert scenario.namespace.pod_of(callback.id) is not None
     (after,) = scenario.miss("succeed")
@@ -69,9 +69,9 @@ def test_kubernetes_itself_deletes_the_pods_of_a_lost_node_and_their_callbacks_f
     node = scenario.wait_for_pod(callback)["spec"]["nodeName"]
     losable.lose_node()
     (row,) = scenario.wait_for_state(callback, "failed")
-    assert (row.output or "").startswith(f"Node {node} was lost: pod")
+    assert f"was deleted and node {node} has not confirmed that" in (row.output or "")
     losable.restore_node()
-    assert_failed(scenario, [callback], "was lost", runs=1)
+    assert_failed(scenario, [callback], "has not confirmed that", runs=1)
 
 
 def test_callback_that_waited_on_a_node_that_never_answers_fails_and_is_not_launched_beside_it(
@@ -84,7 +84,7 @@ def test_callback_that_waited_on_a_node_that_never_answers_fails_and_is_not_laun
     losable.lose_node()
     node = delete_unconfirmed(scenario, callback)
     (row,) = scenario.wait_for_state(callback, "failed", timeout=60)
-    assert (row.output or "").startswith(f"Node {node} was lost: pod")
+    assert f"was deleted and node {node} has not confirmed that" in (row.output or "")
     assert scenario.launched_pods() == {f"callback-{callback.id}-1"}
 
 
@@ -101,9 +101,9 @@ def test_node_that_was_lost_while_no_scheduler_looked_is_given_up_too(
     node = delete_unconfirmed(scenario, callback)
     scenario.start_scheduler(config=config)
     (row,) = scenario.wait_for_state(callback, "failed", timeout=60)
-    assert (row.output or "").startswith(f"Node {node} was lost: pod")
+    assert f"was deleted and node {node} has not confirmed that" in (row.output or "")
     losable.restore_node()
-    assert_failed(scenario, [callback], "was lost", runs=1)
+    assert_failed(scenario, [callback], "has not confirmed that", runs=1)
 
 
 def test_running_callback_of_a_node_that_restarts_fails_and_is_not_repeated(scenario: Scenario) -> None:

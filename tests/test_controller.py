@@ -179,7 +179,34 @@ def test_node_that_never_confirms_a_deletion_is_given_up(make_world):
         world.clock.now += 10
         turn(world)
     assert only_row(world).state == FAILED
-    assert "was lost" in only_row(world).output
+    assert "has not confirmed that" in only_row(world).output
+
+
+def test_pod_that_a_queue_holds_without_a_node_does_not_keep_its_callback_from_being_launched_again(
+    make_world,
+):
+    world = make_world("succeeds")
+    pod = until_pod(world)
+    name = pod["metadata"]["name"]
+    world.store.update(
+        "pods",
+        "airflow",
+        name,
+        lambda document: document["metadata"].update(finalizers=["kueue.x-k8s.io/managed"]),
+    )
+    for _ in range(30):
+        world.clock.now += 5
+        turn(world)
+        if len(world.pods()) == 2:
+            break
+    held, second = sorted(world.pods(), key=lambda one: one["metadata"]["name"])
+    assert held["metadata"]["name"] == name
+    assert "deletionTimestamp" in held["metadata"]
+    run_to_the_end(world, second)
+    for _ in range(5):
+        turn(world)
+    assert only_row(world).state == SUCCESS
+    assert [one["metadata"]["name"] for one in world.pods()] == [name]
 
 
 @pytest.mark.parametrize("sidecar", ["never ends", "ends after a while"])

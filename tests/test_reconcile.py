@@ -29,7 +29,7 @@ from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.reconcile import decide, retry_delay
 from airflow_kubernetes_callbacks.settings import CallbackSettings
 from airflow_kubernetes_callbacks.situation import Memory, PodRequest, Refusal, RowState, RowView, Situation
-from airflow_kubernetes_callbacks.unstarted import START_ERRORS, stalls
+from airflow_kubernetes_callbacks.unstarted import START_ERRORS, as_good_as_gone, stalls
 
 ID = "11111111-2222-3333-4444-555555555555"
 NOW = 1_800_000_000.0
@@ -1218,7 +1218,7 @@ def seen_for(seconds: float, attempt: int = 1) -> Memory:
         ),
         case(
             "pod-that-never-started-and-does-not-go-fails",
-            situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True, delete_by=NOW - 300)),
+            situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True, delete_by=NOW - 300, node="node-1")),
             never_began("Could not start", "never_started", "is still there after 300 s"),
         ),
         case(
@@ -1414,7 +1414,7 @@ def test_pod_that_may_not_be_adopted_takes_no_slot_in_a_younger_scheduler(outcom
             "finalizer-that-stays-on-an-unstarted-pod-is-waited-for",
             situation(
                 QUEUED_ROW,
-                pod(NEVER_STARTED, deleting=True, finalizer=True, delete_by=NOW - 299),
+                pod(NEVER_STARTED, deleting=True, finalizer=True, delete_by=NOW - 299, node="node-1"),
                 memory=denied(PodRequest.REMOVE_FINALIZER),
             ),
             Occupy(),
@@ -1424,7 +1424,7 @@ def test_pod_that_may_not_be_adopted_takes_no_slot_in_a_younger_scheduler(outcom
             "finalizer-that-stays-on-an-unstarted-pod-for-too-long",
             situation(
                 QUEUED_ROW,
-                pod(NEVER_STARTED, deleting=True, finalizer=True, delete_by=NOW - 300),
+                pod(NEVER_STARTED, deleting=True, finalizer=True, delete_by=NOW - 300, node="node-1"),
                 memory=denied(PodRequest.REMOVE_FINALIZER),
             ),
             never_began("is still there after 300 s", "a finalizer holds it"),
@@ -1468,12 +1468,34 @@ def test_pods_that_may_not_be_deleted(given, expected):
             lambda at: situation(
                 RUNNING_ROW, pod(RUNNING, deleting=True, delete_by=at(-300.0), node="node-1")
             ),
-            lost("Node node-1 was lost", "for 300 s"),
+            lost("node node-1 has not confirmed that for 300 s"),
         ),
         case(
             "unstarted-pod-does-not-go",
-            lambda at: situation(QUEUED_ROW, pod(NEVER_STARTED, deleting=True, delete_by=at(-300.0))),
+            lambda at: situation(
+                QUEUED_ROW, pod(NEVER_STARTED, deleting=True, delete_by=at(-300.0), node="node-1")
+            ),
             never_began("still there after 300 s"),
+        ),
+        case(
+            "pod-without-node-has-its-grace-period",
+            lambda at: situation(QUEUED_ROW, pod(deleting=True, delete_by=at(1.0))),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "launch-after-a-pod-without-node-waits-from-its-deletion",
+            lambda at: situation(QUEUED_ROW, pod(deleting=True, delete_by=at(-9.0))),
+            Occupy(),
+            RecordAttempt(2),
+            LookAgain(NOW + 1),
+        ),
+        case(
+            "launch-after-a-pod-without-node",
+            lambda at: situation(QUEUED_ROW, pod(deleting=True, delete_by=at(-10.0))),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
         ),
     ],
 )
@@ -1518,7 +1540,12 @@ def on_lost_node(outcome: CallbackOutcome, since: float) -> PodView:
             case(
                 f"{outcome.value}-pod-whose-node-never-confirms-its-deletion-fails-{row_state.value}",
                 situation(row(row_state), on_lost_node(outcome, 300.0), api_owns_running=api),
-                lost("Node node-1 was lost", "may have taken effect", "retry"),
+                lost(
+                    "was deleted and node node-1 has not confirmed that",
+                    "(the node was lost, or it cannot end the pod)",
+                    "may have taken effect",
+                    "retry",
+                ),
             )
             for outcome in (PENDING, RUNNING)
             for row_state in (RowState.QUEUED, RowState.RUNNING)
@@ -1532,6 +1559,115 @@ def on_lost_node(outcome: CallbackOutcome, since: float) -> PodView:
     ],
 )
 def test_lost_nodes(given, expected):
+    check(given, expected)
+
+
+# Pods without a node that another's finalizer holds -----------------------------------------------------
+
+
+def held_up(outcome: CallbackOutcome = PENDING, since: float = 300.0, **changes: object) -> PodView:
+    return pod(outcome, deleting=True, delete_by=NOW - since, **changes)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        *(
+            case(
+                f"{outcome.value}-pod-that-never-had-a-node-does-not-keep-the-next-from-being-made",
+                situation(QUEUED_ROW, held_up(outcome)),
+                Occupy(),
+                RecordAttempt(2),
+                Launch(2),
+            )
+            for outcome in (PENDING, NEVER_STARTED)
+        ),
+        case(
+            "own-finalizer-comes-off-first",
+            situation(QUEUED_ROW, held_up(finalizer=True)),
+            Occupy(),
+            RecordAttempt(2),
+            RemoveFinalizer(held_up(finalizer=True)),
+        ),
+        case(
+            "own-finalizer-that-cannot-be-taken-off-is-as-anothers",
+            situation(QUEUED_ROW, held_up(finalizer=True), memory=denied(PodRequest.REMOVE_FINALIZER)),
+            Occupy(),
+            RecordAttempt(2),
+            Launch(2),
+        ),
+        case(
+            "deletion-time-that-is-not-told-is-waited-for",
+            situation(QUEUED_ROW, pod(deleting=True)),
+            Occupy(),
+        ),
+        case(
+            "next-launch-has-its-delay",
+            situation(QUEUED_ROW, held_up(since=10.0, attempt=2)),
+            Occupy(),
+            RecordAttempt(3),
+            LookAgain(NOW + 10),
+        ),
+        case(
+            "last-launch-fails-with-the-reason-for-which-the-pod-was-deleted",
+            situation(
+                QUEUED_ROW,
+                held_up(attempt=3),
+                memory=Memory(known=True, condemned=(("uid-3", "Could not start within 300 s: gated"),)),
+            ),
+            never_began("Could not start within 300 s: gated", "launched 3 times; the callback never began"),
+        ),
+        case(
+            "retry-by-a-person-goes-ahead",
+            situation(row(next_attempt=4, history=3), held_up(attempt=3)),
+            Occupy(),
+            RecordAttempt(4),
+            Launch(4),
+        ),
+        case(
+            "launch-that-is-under-way-is-not-made-again",
+            situation(QUEUED_ROW, held_up(), memory=Memory(known=True, held=True)),
+        ),
+        case(
+            "launch-that-failed-for-now-is-made-again-in-its-time",
+            situation(
+                row(next_attempt=2),
+                held_up(),
+                memory=Memory(known=True, repeat_attempt=2, retry_at=NOW + 5),
+            ),
+            Occupy(),
+            RecordAttempt(2),
+            LookAgain(NOW + 5),
+        ),
+        case(
+            "launch-that-was-refused-for-good-fails",
+            situation(row(next_attempt=2), held_up(), memory=Memory(refusal=Refusal(2, "403: no", False))),
+            fails("403: no", kind=FailureKind.REFUSED),
+        ),
+        case(
+            "pod-that-was-made-after-it-decides",
+            situation(row(next_attempt=2), held_up(), pod(RUNNING, attempt=2), **API),
+            Occupy(),
+        ),
+        case(
+            "callback-that-has-begun-is-not-launched",
+            situation(RUNNING_ROW, held_up()),
+            lost("may have taken effect"),
+        ),
+        case(
+            "pod-of-a-live-scheduler-is-left-to-it",
+            situation(QUEUED_ROW, held_up(owner=SIBLING), alive_others=OTHERS_ALIVE),
+            Release(),
+        ),
+        case(
+            "pod-with-a-node-may-still-begin",
+            situation(QUEUED_ROW, held_up(since=299.0, node="node-1")),
+            Occupy(),
+            LookAgain(NOW + 1),
+        ),
+    ],
+)
+def test_pods_without_a_node_that_do_not_go(given, expected):
     check(given, expected)
 
 
@@ -1696,7 +1832,7 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
     launches = [action for action in actions if isinstance(action, Launch)]
     asked = [action for action in actions if isinstance(action, POD_CHANGES)]
     looks = [action for action in actions if isinstance(action, LookFor)]
-    live = [view for view in given.pods if not view.gone]
+    live = [view for view in given.pods if not view.gone and not as_good_as_gone(given, view)]
     active = given.row.state.active
     ours = {ME} if given.alive_others is None else {ME, DEAD}
     began = [view for view in given.pods if view.started_at is not None]

@@ -30,6 +30,7 @@ from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.pauses import growing_pause
 from airflow_kubernetes_callbacks.situation import PodRequest, RowState, Situation
 from airflow_kubernetes_callbacks.unstarted import (
+    as_good_as_gone,
     given_up,
     launches_so_far,
     let_go,
@@ -61,10 +62,10 @@ def decide(situation: Situation, settings: CallbackSettings) -> tuple[Action, ..
     if row.recorded_end is not None:
         return (EmitFailure(row.recorded_end, FailureKind.CANCELLED),)
     pods = [pod for pod in situation.pods if not _overtaken(row, pod)]
-    live = [pod for pod in pods if not pod.gone]
+    live = [pod for pod in pods if not pod.gone and not as_good_as_gone(situation, pod)]
     if live:
         return _with_pod(situation, settings, _current(live))
-    gone = [pod for pod in pods if pod.gone]
+    gone = pods  # none of them is live
     if refusal := _refusal_that_stands(situation, gone):
         if refusal.pod_may_exist and not situation.pods_complete:
             return ()
@@ -161,7 +162,7 @@ def _superseded(situation: Situation, pod: PodView) -> bool:
 
 
 def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
-    """The pod existed, and the last that was seen of it is known."""
+    """The pod existed, and the last that was seen of it is known; or nothing but a finalizer is left of it."""
     if not (mine(situation, pod) or owner_is_gone(situation, pod)):
         return (Release(),) if situation.alive_others is not None else ()
     launches = launches_so_far(situation, pod)
@@ -194,14 +195,20 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
 def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
     # The attempt that is to be repeated is a later one where another's pod has the name of the next.
     attempt = max(pod.attempt + 1, situation.row.next_attempt, situation.memory.repeat_attempt or 0)
-    # Kubernetes may not say when it ended, or by a clock that is ahead of ours.
-    ended_at = min(pod.ended_at or situation.memory.orphaned_since or situation.now, situation.now)
+    ended_at = min(_ended_at(situation, pod), situation.now)  # the clock that says it may be ahead of ours
     not_before = max(
         situation.memory.retry_at, ended_at + retry_delay(launches_so_far(situation, pod), settings)
     )
     if situation.now < not_before:
         return (Occupy(), RecordAttempt(attempt), LookAgain(not_before))
     return (Occupy(), RecordAttempt(attempt), Launch(attempt))
+
+
+def _ended_at(situation: Situation, pod: PodView) -> float:
+    """Return when the pod ended, or when that was seen, where Kubernetes does not say it."""
+    if not pod.gone and pod.delete_by is not None:
+        return situation.by_own_clock(pod.delete_by)
+    return pod.ended_at or situation.memory.orphaned_since or situation.now
 
 
 def _disappeared(pod: PodView) -> str:

@@ -125,9 +125,9 @@ def until_its_node_answers(
     begun = "the callback was running there and" if pod.started_at is not None else "the callback"
     return (
         EmitFailure(
-            f"Node {pod.node} was lost: pod {pod.namespace}/{pod.name} was deleted and its node has not "
-            f"confirmed that for {_overdue(situation, pod):.0f} s; {begun} may have taken effect. Run it "
-            "again with 'airflow kubernetes-callbacks retry' if it should.",
+            f"Pod {pod.namespace}/{pod.name} was deleted and node {pod.node} has not confirmed that for "
+            f"{_overdue(situation, pod):.0f} s (the node was lost, or it cannot end the pod); {begun} may have "
+            "taken effect. Run it again with 'airflow kubernetes-callbacks retry' if it should.",
             FailureKind.LOST,
         ),
     )
@@ -178,16 +178,38 @@ def let_go(
         return (Occupy(), RecordAttempt(pod.attempt + 1), RemoveFinalizer(pod))
     if pod.delete_by is None:
         return (Occupy(),)
-    if situation.now < _lost_at(situation, settings, pod):
-        return (Occupy(), LookAgain(_lost_at(situation, settings, pod)))
+    until = _removable_at(situation, pod) if never_binds(pod) else _lost_at(situation, settings, pod)
+    if situation.now < until:
+        return (Occupy(), LookAgain(until))
     return (
         EmitFailure(
             f"{why_another}; pod {pod.namespace}/{pod.name} was deleted and is still there after "
-            f"{_overdue(situation, pod):.0f} s (its node was lost, or a finalizer holds it), so that no "
-            "other can be made",
+            f"{_overdue(situation, pod):.0f} s (its node was lost or cannot end it, or a finalizer holds it), "
+            "so that no other can be made",
             FailureKind.UNSTARTED,
         ),
     )
+
+
+def never_binds(pod: PodView) -> bool:
+    """Tell whether the pod is being deleted and has no node: the API server gives it none any more.
+
+    So it never begins, whatever holds it: a finalizer of a queue controller, say (kubernetes-sigs/kueue#1339).
+    """
+    unstarted = pod.outcome in (CallbackOutcome.PENDING, CallbackOutcome.NEVER_STARTED)
+    return unstarted and pod.deleting and pod.node is None and pod.started_at is None
+
+
+def as_good_as_gone(situation: Situation, pod: PodView) -> bool:
+    """Tell whether another's finalizer is all that is left of a pod, which never begins."""
+    if not never_binds(pod) or pod.delete_by is None or situation.now < _removable_at(situation, pod):
+        return False
+    return not pod.finalizer or situation.memory.denied(PodRequest.REMOVE_FINALIZER, pod) is not None
+
+
+def _removable_at(situation: Situation, pod: PodView) -> float:
+    """Return from when on a pod that is being deleted is removed, if no node and no finalizer holds it."""
+    return situation.by_own_clock(pod.delete_by or 0.0)
 
 
 def _could_not_start(pod: PodView) -> str:
@@ -197,12 +219,12 @@ def _could_not_start(pod: PodView) -> str:
 
 def _lost_at(situation: Situation, settings: CallbackSettings, pod: PodView) -> float:
     """Return from when on nobody will tell any more how a pod that is being deleted ended."""
-    return situation.by_own_clock(pod.delete_by or 0.0) + settings.node_lost_timeout
+    return _removable_at(situation, pod) + settings.node_lost_timeout
 
 
 def _overdue(situation: Situation, pod: PodView) -> float:
     """Return for how many seconds a pod has outlasted the grace period of its deletion."""
-    return situation.now - situation.by_own_clock(pod.delete_by or 0.0)
+    return situation.now - _removable_at(situation, pod)
 
 
 def given_up(reason: str, launches: int) -> str:

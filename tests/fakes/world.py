@@ -681,7 +681,8 @@ class World:
             raise Broken("; ".join(self.violations))
         unfinished: dict[str, int] = {}
         for pod in self.pods():
-            if pod["status"]["phase"] not in ("Succeeded", "Failed"):
+            may_begin = pod["spec"].get("nodeName") or not pod["metadata"].get("deletionTimestamp")
+            if pod["status"]["phase"] not in ("Succeeded", "Failed") and may_begin:
                 callback_id = self.row_of(pod).callback_id
                 unfinished[callback_id] = unfinished.get(callback_id, 0) + 1
         for callback_id, count in unfinished.items():
