@@ -783,7 +783,61 @@ WAITS: dict[str, tuple[dict[str, Any], str | None, tuple[str, ...]]] = {
         "ProviderFailed",
         ("ProviderFailed", "quota"),
     ),
+    "init container that hangs": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[
+                status("fetch", terminated(0)),
+                status("vault-agent-init", running()),
+                status("x", waiting("PodInitializing")),
+            ],
+            init_containers=[INIT, {"name": "vault-agent-init"}, {"name": "x"}],
+        ),
+        None,
+        ("init container vault-agent-init is still running",),
+    ),
+    "native sidecar that does not start up": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("proxy", running(), started=False)],
+            init_containers=[NATIVE_SIDECAR],
+        ),
+        None,
+        ("sidecar proxy runs and has not started up",),
+    ),
+    "init container that hangs beside a native sidecar": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("proxy", running(), started=True), status("fetch", running())],
+            init_containers=[NATIVE_SIDECAR, INIT],
+        ),
+        None,
+        ("init container fetch is still running",),
+    ),
+    "error beside an init container that runs": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("fetch", running()), status("proxy", waiting("ErrImagePull", "denied"))],
+            init_containers=[INIT, NATIVE_SIDECAR],
+        ),
+        "ErrImagePull",
+        ("container proxy", "denied"),
+    ),
     "nothing to say": (pod("Pending", [status(state=waiting("ContainerCreating"))]), None, ()),
+    "native sidecar runs, base is being created": (
+        pod(
+            "Pending",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("proxy", running(), started=True)],
+            init_containers=[NATIVE_SIDECAR],
+        ),
+        None,
+        (),
+    ),
     "waits without a reason": (pod("Pending", [status(state=waiting(None))]), None, ()),
     "created and about to start": (
         pod("Pending", [status(state=waiting(None), containerID="containerd://abc")]),
@@ -800,6 +854,7 @@ def test_waiting_reason(raw: dict[str, Any], word: str | None, texts: tuple[str,
     assert view is not None
     assert view.outcome is PENDING
     assert view.waiting_reason == word
+    assert (view.reason is None) == (not texts)
     for text in texts:
         assert text in (view.reason or "")
 

@@ -138,6 +138,18 @@ def test_callback_never_restarts(policy: str | None) -> None:
     assert construct_callback_pod(request(text)).spec.restart_policy == "Never"
 
 
+@pytest.mark.parametrize(
+    ("named", "policy"), [(None, "FallbackToLogsOnError"), ("File", "File")], ids=["none", "its-own"]
+)
+def test_init_container_that_fails_leaves_the_end_of_its_log(named: str | None, policy: str) -> None:
+    init = {"name": "fetch", "image": "git:1", "terminationMessagePolicy": named}
+    spec = {"initContainers": [init], "containers": [{"name": "base", "image": "template:1"}]}
+
+    pod = construct_callback_pod(request(yaml.safe_dump({"kind": "Pod", "spec": spec})))
+
+    assert pod.spec.init_containers[0].termination_message_policy == policy
+
+
 def test_volume_that_has_the_name_of_the_workloads_fails_the_launch_that_needs_it() -> None:
     template = parse_template(PLAIN, "t")
     template.spec.volumes = [k8s.V1Volume(name="callback-workload", empty_dir={})]

@@ -500,6 +500,43 @@ def test_waiting_text_is_masked_and_bounded() -> None:
     assert len(view.reason or "") <= MAX_TEXT_LENGTH
 
 
+def failed_init(message: str) -> str:
+    view = pod_view(
+        pod(
+            "Failed",
+            [status(state=waiting("PodInitializing"))],
+            init=[status("fetch", terminated(1, message=message))],
+        )
+    )
+    assert view is not None
+    assert view.reason is not None
+    return view.reason
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        pytest.param(f"token: {TOKEN}\nfatal: cannot fetch", id="whole"),
+        pytest.param(f'{TOKEN[45:]}"\nfatal: cannot fetch', id="begins-in-it"),
+        pytest.param(f'{TOKEN[45:]}" fatal: cannot fetch', id="begins-in-it-one-line"),
+    ],
+)
+def test_token_in_the_log_of_an_init_container_is_masked(message: str) -> None:
+    reason = failed_init(message)
+
+    assert TOKEN[-30:] not in reason
+    assert "init container fetch failed: Error, exit code 1: " in reason
+    assert "fatal: cannot fetch" in reason
+
+
+def test_log_of_an_init_container_is_bounded_and_its_end_is_told() -> None:
+    lines = "".join(f"line {number}\n" for number in range(200))
+
+    assert failed_init(lines).endswith("line 199")
+    assert "line 179\n" not in failed_init(lines)
+    assert len(failed_init("x" * 9000)) <= MAX_TEXT_LENGTH
+
+
 @pytest.mark.parametrize(
     ("error", "hinted"),
     [

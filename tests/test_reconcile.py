@@ -1562,6 +1562,15 @@ def test_lost_nodes(given, expected):
     check(given, expected)
 
 
+def test_pod_that_goes_while_it_waits_is_not_said_to_wait_still():
+    gone = pod(deleting=True, gone=True, attempt=3, reason="init container fetch is still running")
+    [failure] = decide(situation(QUEUED_ROW, gone), SETTINGS)
+    assert isinstance(failure, EmitFailure)
+    assert failure.reason.startswith(
+        f"Pod {gone.name} was deleted before the callback began; it had waited: init container fetch"
+    )
+
+
 # Pods without a node that another's finalizer holds -----------------------------------------------------
 
 

@@ -256,6 +256,9 @@ def _settle(pod: k8s.V1Pod, request: PodRequest) -> None:
     """Set, on the combined pod, what the reconciliation cannot express or must not decide."""
     spec, base, settings = pod.spec, base_container_of(pod), request.settings
     base.termination_message_policy = "FallbackToLogsOnError"
+    for init in spec.init_containers or ():
+        # Its log goes with the pod: the end of it is the reason why the callback could not start.
+        init.termination_message_policy = init.termination_message_policy or "FallbackToLogsOnError"
     never_restart(base)
     if settings.service_account_name:
         spec.service_account = None

@@ -88,3 +88,24 @@ def _pod_wait(pod: Mapping[str, Any]) -> tuple[str, str | None] | None:
     if word := text_of(status, "reason"):
         return word, text_of(status, "message")
     return None
+
+
+def unfinished_init(pod: Mapping[str, Any]) -> str | None:
+    """Return which init container runs that the base container waits for: no error, and all that there is to say.
+
+    Of a pod whose base container has not begun.
+    """
+    sidecars = {
+        text_of(item, "name")
+        for item in mappings(mapping(pod, "spec"), "initContainers")
+        if item.get("restartPolicy") == "Always"
+    }
+    for item in mappings(mapping(pod, "status"), "initContainerStatuses"):
+        name = text_of(item, "name") or "?"
+        if not isinstance(mapping(item, "state").get("running"), dict):
+            continue
+        if name not in sidecars:
+            return f"init container {name} is still running"
+        if item.get("started") is False:
+            return f"sidecar {name} runs and has not started up (its startupProbe or postStart hook)"
+    return None

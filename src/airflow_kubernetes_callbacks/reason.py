@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_kubernetes_callbacks import pod_status
 from airflow_kubernetes_callbacks.failure_log import LogFailure, exit_code_text, failure_in_log
-from airflow_kubernetes_callbacks.pod_waiting import waiting
+from airflow_kubernetes_callbacks.pod_waiting import unfinished_init, waiting
 from airflow_kubernetes_callbacks.redact import mask_secrets, presentable, strip_control_characters
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _event_count(event: Mapping[str, Any]) -> int:
 
 def waiting_text(pod: Mapping[str, Any]) -> str | None:
     """Return why the pod still waits, if it says so."""
-    text = waiting(pod).text
+    text = waiting(pod).text or unfinished_init(pod)
     return presentable(_with_hint(text)) if text else None
 
 
@@ -215,8 +215,8 @@ def _with_image_hint(text: str) -> str:
 
 def _end_text(end: Mapping[str, Any]) -> str:
     text = _joined(pod_status.text_of(end, "reason") or "Error", exit_code_text(end.get("exitCode")))
-    message = pod_status.text_of(end, "message")
-    return f"{text}: {_last_lines(message)}" if message else text
+    message = _last_lines(_clean(pod_status.text_of(end, "message") or ""))
+    return f"{text}: {message}" if message else text
 
 
 def _last_lines(text: str) -> str:

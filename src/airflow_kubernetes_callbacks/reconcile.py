@@ -186,7 +186,7 @@ def _with_gone_pod(situation: Situation, settings: CallbackSettings, pod: PodVie
     begun_unseen = begun_unseen and not recorded and not situation.api_owns_running
     if may_have_begun(situation) or pod.started_at is not None or begun_unseen:
         return (EmitFailure(_disappeared(pod), FailureKind.LOST),)
-    reason = condemned or pod.reason or f"Pod {pod.name} was deleted before the callback began."
+    reason = condemned or _deleted_unstarted(pod)
     if launches > settings.launch_retries:
         return (EmitFailure(given_up(reason, launches), FailureKind.UNSTARTED),)
     return _relaunch(situation, settings, pod)
@@ -209,6 +209,13 @@ def _ended_at(situation: Situation, pod: PodView) -> float:
     if not pod.gone and pod.delete_by is not None:
         return situation.by_own_clock(pod.delete_by)
     return pod.ended_at or situation.memory.orphaned_since or situation.now
+
+
+def _deleted_unstarted(pod: PodView) -> str:
+    if pod.outcome is CallbackOutcome.NEVER_STARTED and pod.reason:
+        return pod.reason
+    waited = f"; it had waited: {pod.reason}" if pod.reason else "."
+    return f"Pod {pod.name} was deleted before the callback began{waited}"
 
 
 def _disappeared(pod: PodView) -> str:
