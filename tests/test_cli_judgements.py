@@ -189,6 +189,15 @@ def test_age_that_is_written_can_be_read_and_is_not_too_long(seconds):
         pytest.param(record("running"), ENDING_POD, {}, None, id="in-its-grace-period"),
         pytest.param(record("running"), ON_LOST_NODE, {}, "gone 3m00s ago: its node is lost", id="node-lost"),
         pytest.param(
+            record("queued"),
+            pod_facts(
+                k8s.pod("Pending", node=None, start_time=None, deletionTimestamp="2026-06-01T10:01:00Z")
+            ),
+            {},
+            "its pod does not start",
+            id="held-by-a-finalizer-without-a-node",
+        ),
+        pytest.param(
             record("running"), RUNNING_POD, {"schedulers": frozenset({"9"})}, "job 7", id="owner-gone"
         ),
         pytest.param(record("running"), RUNNING_POD, {"execution_timeout": 60}, "longer than", id="overdue"),

@@ -19,6 +19,7 @@ from airflow_kubernetes_callbacks.cli.model import (
 )
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome
 from airflow_kubernetes_callbacks.redact import presentable
+from airflow_kubernetes_callbacks.unstarted import never_binds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -126,13 +127,13 @@ def _why_pod_stuck(record: CallbackRecord, pod: PodFacts, around: Surroundings) 
         if around.now - seen_since > around.settled_after:
             return f"its scheduler (job {view.owner}) is gone and no other has adopted its pod"
     has_result = view.outcome in (CallbackOutcome.SUCCEEDED, CallbackOutcome.FAILED)
-    if view.deleting and view.delete_by is not None and not has_result:
+    if view.deleting and view.delete_by is not None and not has_result and not never_binds(view):
         over = around.now - view.delete_by
         if over <= around.reconcile_interval:
             return None
         return (
-            f"its pod was to be gone {age_text(over)} ago: its node is lost, or a finalizer holds it; after "
-            f"{age_text(around.node_lost_timeout)} the callback fails"
+            f"its pod was to be gone {age_text(over)} ago: its node is lost or cannot end it, or a finalizer holds "
+            f"it; after {age_text(around.node_lost_timeout)} the callback fails"
         )
     if view.outcome.terminal:
         since = view.ended_at or view.created_at
