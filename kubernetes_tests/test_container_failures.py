@@ -114,7 +114,6 @@ def test_init_container_that_fails(scenario: Scenario) -> None:
             "image": scenario.cluster.image,
             "imagePullPolicy": scenario.cluster.image_pull_policy,
             "args": ["python", "-c", "raise SystemExit('no proxy here')"],
-            "terminationMessagePolicy": "FallbackToLogsOnError",
         }
     ]
     scenario.write_template(scenario.template)

@@ -1562,6 +1562,59 @@ def test_lost_nodes(given, expected):
     check(given, expected)
 
 
+NOT_BEGUN = "it seems that the callback did not begin"
+CONNECT_ERROR = "Ran and failed: ConnectError: Connection refused"
+
+
+@pytest.mark.parametrize(
+    ("given", "words", "did_not_begin"),
+    [
+        pytest.param(
+            situation(QUEUED_ROW, pod(FAILED, reason=CONNECT_ERROR), **API),
+            "Could not start: ConnectError: Connection refused (its row is still queued",
+            True,
+            id="row-is-queued",
+        ),
+        pytest.param(
+            situation(RUNNING_ROW, pod(FAILED, reason=CONNECT_ERROR), **API),
+            CONNECT_ERROR,
+            False,
+            id="row-is-running",
+        ),
+        pytest.param(
+            situation(QUEUED_ROW, pod(FAILED, reason=CONNECT_ERROR)),
+            CONNECT_ERROR,
+            False,
+            id="executor-owns-it",
+        ),
+        pytest.param(
+            situation(QUEUED_ROW, pod(FAILED, reason=CONNECT_ERROR, ended_at=None), **API),
+            CONNECT_ERROR,
+            False,
+            id="container-has-no-end",
+        ),
+        pytest.param(
+            situation(QUEUED_ROW, pod(FAILED, reason=CONNECT_ERROR, deleting=True), **API),
+            CONNECT_ERROR,
+            False,
+            id="pod-was-deleted",
+        ),
+        pytest.param(
+            situation(QUEUED_ROW, pod(FAILED, reason=CONNECT_ERROR, gone=True), **API),
+            CONNECT_ERROR,
+            False,
+            id="pod-is-gone",
+        ),
+    ],
+)
+def test_failure_before_the_callback_began_says_so(given, words, did_not_begin):
+    [failure] = decide(given, SETTINGS)
+    assert isinstance(failure, EmitFailure)
+    assert failure.kind is FailureKind.CALLBACK
+    assert failure.reason.startswith(words)
+    assert (NOT_BEGUN in failure.reason) is did_not_begin
+
+
 def test_pod_that_goes_while_it_waits_is_not_said_to_wait_still():
     gone = pod(deleting=True, gone=True, attempt=3, reason="init container fetch is still running")
     [failure] = decide(situation(QUEUED_ROW, gone), SETTINGS)

@@ -28,6 +28,8 @@ from airflow_kubernetes_callbacks.actions import (
 from airflow_kubernetes_callbacks.cleaning import clean_up, mine, owner_is_gone
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.pauses import growing_pause
+from airflow_kubernetes_callbacks.reason import COULD_NOT_START, RAN_AND_FAILED
+from airflow_kubernetes_callbacks.redact import presentable
 from airflow_kubernetes_callbacks.situation import PodRequest, RowState, Situation
 from airflow_kubernetes_callbacks.unstarted import (
     as_good_as_gone,
@@ -44,6 +46,11 @@ from airflow_kubernetes_callbacks.without_pod import FORGOTTEN, without_pod
 if TYPE_CHECKING:
     from airflow_kubernetes_callbacks.settings import CallbackSettings
     from airflow_kubernetes_callbacks.situation import Refusal, RowView
+
+_UNCLAIMED = (
+    "its row is still queued, and a pod makes it running before the callback begins: it seems that the callback "
+    "did not begin"
+)
 
 
 def retry_delay(launches: int, settings: CallbackSettings) -> float:
@@ -132,7 +139,7 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
         case CallbackOutcome.FAILED:
             if not pod.explained:
                 return (Explain(pod),)
-            return (EmitFailure(pod.reason or "The callback failed; the pod gives no reason."),)
+            return (EmitFailure(_failure_of(situation, pod)),)
         case CallbackOutcome.RUNNING:
             announce = situation.row.state is RowState.QUEUED and not situation.api_owns_running
             waits = until_its_node_answers(situation, settings, pod) if pod.deleting else (Occupy(),)
@@ -140,6 +147,22 @@ def _with_pod(situation: Situation, settings: CallbackSettings, pod: PodView) ->
         case CallbackOutcome.NEVER_STARTED:
             return unstarted_pod(situation, settings, pod)
     return pending_pod(situation, settings, pod)
+
+
+def _failure_of(situation: Situation, pod: PodView) -> str:
+    """Return why the callback of a pod that ended failed.
+
+    From Airflow 3.4 on the pod makes the row RUNNING before the callback's code begins, so that a row which is
+    still QUEUED tells that it did not get that far (apache/airflow#69052). It is no proof: core may commit
+    "queued" late, over RUNNING, and an image with an older Airflow does not ask. So nothing but the words
+    depends on it, and on the container's own end only: on a lost node it may still begin.
+    """
+    reason = pod.reason or "The callback failed; the pod gives no reason."
+    own_end = pod.ended_at is not None and not pod.deleting
+    if not (situation.api_owns_running and situation.row.state is RowState.QUEUED and own_end):
+        return reason
+    told = reason.removeprefix(f"{RAN_AND_FAILED}: ")
+    return presentable(f"{COULD_NOT_START}: {told} ({_UNCLAIMED})")
 
 
 def _out_of_the_way(situation: Situation, settings: CallbackSettings, pod: PodView) -> tuple[Action, ...]:
