@@ -609,7 +609,10 @@ def test_task_that_is_annotated_like_a_callback_is_created_and_told_of_as_a_task
         annotations={"callback_id": "018f0000-0000-7000-8000-00000000000a"}, labels={"callback-id": "42"}
     )
     [workload] = queued_tasks(
-        "tasks", ["one"], scheduler.job_id, one={"executor_config": {"pod_override": k8s.V1Pod(metadata=marks)}}
+        "tasks",
+        ["one"],
+        scheduler.job_id,
+        one={"executor_config": {"pod_override": k8s.V1Pod(metadata=marks)}},
     )
     scheduler.executor.queue_workload(workload, session=None)
     scheduler.until(api_server.pods, "it is created")

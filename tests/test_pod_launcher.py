@@ -818,4 +818,3 @@ def test_failure_without_a_pod_is_in_the_audit_log_of_its_dag_run(
     [entry] = session.scalars(select(Log).where(Log.event == "callback failed"))
     assert (entry.dag_id, entry.run_id) == ("reports", "run-1")
     assert "no-such-rule" in entry.extra
-

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from airflow_kubernetes_callbacks import launches, pod_requests
 from airflow_kubernetes_callbacks.actions import LookFor
 from airflow_kubernetes_callbacks.errors import LaunchError, SecretRefusedError
-from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
+from airflow_kubernetes_callbacks.pod_launcher import Launched, LaunchOrder
 from airflow_kubernetes_callbacks.pod_requests import Requests
 from airflow_kubernetes_callbacks.situation import PodRequest, RowState, RowView
 from tests.fakes.scheduler import wait_until
@@ -48,7 +48,7 @@ class Launcher:
     def launch(self, orders):
         self.clock.now += self.seconds
         self.launched.append([order.callback_id for order, _ in orders])
-        return [view(callback_id=order.callback_id) for order, _ in orders]
+        return [Launched(view(callback_id=order.callback_id)) for order, _ in orders]
 
 
 class Immediate:

@@ -98,7 +98,9 @@ def test_events_of_tasks_are_passed_on_as_they_are(watcher, monkeypatch):
     ("events", "states"),
     [
         pytest.param([event("ADDED", raw_pod())], ["pending"], id="added"),
-        pytest.param([event("ADDED", raw_pod(node=None))], [], id="added-as-the-answer-to-its-creation-has-it"),
+        pytest.param(
+            [event("ADDED", raw_pod(node=None))], [], id="added-as-the-answer-to-its-creation-has-it"
+        ),
         pytest.param(
             [event("ADDED", raw_pod(node=None)), event("MODIFIED", raw_pod(version=2, node=None))],
             [],

@@ -112,7 +112,7 @@ class AnswerTaker:
         track.held = False
         if answer.skipped:
             return
-        if answer.view is not None:
+        if answer.view is not None and answer.failure is None:
             self._metrics.launched(answer.view, answer.deadline, again=attempt > 1)
             track.workload, track.create_failures, track.may_be_created = None, 0, False
             self._open.add(answer.view.namespace)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from airflow_kubernetes_callbacks.api_errors import ApiAnswer
 from airflow_kubernetes_callbacks.launch_failure import launch_failure, without_workload
 from airflow_kubernetes_callbacks.metrics import deadline_of
+from airflow_kubernetes_callbacks.pod_launcher import Launched
 from airflow_kubernetes_callbacks.redact import mask_secrets
 from airflow_kubernetes_callbacks.request_answer import Answer
 from airflow_kubernetes_callbacks.situation import RowState
@@ -24,6 +25,7 @@ from airflow_kubernetes_callbacks.workers import WorkerPool
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from airflow_kubernetes_callbacks.api_errors import ApiFailure
     from airflow_kubernetes_callbacks.callback_store import CallbackStore
     from airflow_kubernetes_callbacks.outcome import PodView
     from airflow_kubernetes_callbacks.pod_launcher import LaunchOrder
@@ -44,7 +46,7 @@ _MAKING_FOR = 0.2
 class Launcher(Protocol):
     """Creates callback pods; see :mod:`airflow_kubernetes_callbacks.pod_launcher`."""
 
-    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[PodView | BaseException]: ...
+    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[Launched]: ...
 
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None: ...
 
@@ -129,7 +131,7 @@ class Launches:
                     order.workload if order.workload is not None else self._make_workload(order.callback_id)
                 )
             except BaseException as error:  # noqa: BLE001 - it is answered
-                self._report(order, without_workload(error))
+                self._report(order, Launched(error=without_workload(error)))
             else:
                 orders.append((order, workload))
         return orders
@@ -138,25 +140,25 @@ class Launches:
         try:
             results = self._launcher.launch(ready)
         except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
-            results = [error] * len(ready)
+            results = [Launched(error=error)] * len(ready)
         for (order, workload), result in zip(ready, results, strict=True):
             self._report(order, result, deadline_of(workload))
 
-    def _report(
-        self, order: LaunchOrder, result: PodView | BaseException, deadline: float | None = None
-    ) -> None:
-        if isinstance(result, BaseException):
-            failure = launch_failure(result)
-            if failure.status is None and failure.answer is ApiAnswer.PERMANENT and failure.may_have_arrived:
-                # Not as exc_info: an error that quotes its input (pydantic's do) has the token in it.
-                trace = mask_secrets("".join(traceback.format_exception(result)))
-                log.error("Launch of callback %s failed unexpectedly.\n%s", order.callback_id, trace)
-            self._answer(Answer(order.callback_id, failure=failure, launched_attempt=order.attempt))
-        else:
-            created = Answer(
-                order.callback_id, view=result, launched_attempt=order.attempt, deadline=deadline
+    def _report(self, order: LaunchOrder, result: Launched, deadline: float | None = None) -> None:
+        failure = launch_failure(result.error) if result.error is not None else None
+        if result.error is not None and failure is not None and _is_unexpected(failure):
+            # Not as exc_info: an error that quotes its input (pydantic's do) has the token in it.
+            trace = mask_secrets("".join(traceback.format_exception(result.error)))
+            log.error("Launch of callback %s failed unexpectedly.\n%s", order.callback_id, trace)
+        self._answer(
+            Answer(
+                order.callback_id,
+                view=result.view,
+                failure=failure,
+                launched_attempt=order.attempt,
+                deadline=deadline,
             )
-            self._answer(created)
+        )
 
     def _still_queued(self, orders: list[Ready]) -> list[Ready]:
         """Return the orders that are to be carried out; the others are answered.
@@ -168,7 +170,7 @@ class Launches:
             rows = self._store.rows([order.callback_id for order, _ in orders])
         except BaseException as error:  # noqa: BLE001 - it is answered
             for order, _ in orders:
-                self._report(order, error)
+                self._report(order, Launched(error=error))
             return []
         ready = []
         for order, workload in orders:
@@ -179,3 +181,7 @@ class Launches:
             else:
                 ready.append((order, workload))
         return ready
+
+
+def _is_unexpected(failure: ApiFailure) -> bool:
+    return failure.status is None and failure.answer is ApiAnswer.PERMANENT and failure.may_have_arrived

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow.providers.cncf.kubernetes.executors import kubernetes_executor_utils
 from airflow.providers.cncf.kubernetes.executors.kubernetes_executor_types import (
@@ -51,6 +51,13 @@ class LaunchOrder:
     callback_id: str
     attempt: int
     workload: Any
+
+
+class Launched(NamedTuple):
+    """What came of a launch: its pod, an error, or both where the pod waits for a Secret that it did not get."""
+
+    view: PodView | None = None
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +137,14 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
 
     # Launching -------------------------------------------------------------------------------------
 
-    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[PodView | BaseException]:
-        """Create the pods of these orders on the stock path; return each one's view or error.
+    def launch(self, orders: Sequence[tuple[LaunchOrder, Any]]) -> list[Launched]:
+        """Create the pods of these orders on the stock path; return what came of each.
 
         One order is sent by itself (``run_next``), several concurrently (``run_next_batch``).
         """
         jobs = [callback_job(workload, order.attempt) for order, workload in orders]
-        outcomes = self._run_one(jobs[0]) if len(jobs) == 1 else [e for _, e in self.run_next_batch(jobs)]
-        return [
-            outcome if outcome is not None else self._take_created(order)
-            for (order, _), outcome in zip(orders, outcomes, strict=True)
-        ]
+        errors = self._run_one(jobs[0]) if len(jobs) == 1 else [e for _, e in self.run_next_batch(jobs)]
+        return [self._launched(order, error) for (order, _), error in zip(orders, errors, strict=True)]
 
     def _run_one(self, job: KubernetesJob) -> list[Exception | None]:
         try:
@@ -149,11 +153,11 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
             return [error]
         return [None]
 
-    def _take_created(self, order: LaunchOrder) -> PodView | BaseException:
+    def _launched(self, order: LaunchOrder, error: BaseException | None) -> Launched:
         view = self._created.pop(pod_name(order.callback_id, order.attempt), None)
-        return (
-            view if view is not None else LaunchError("The API server answered without the pod it created.")
-        )
+        if view is None and error is None:
+            error = LaunchError("The API server answered without the pod it created.")
+        return Launched(view, error)
 
     def _build_pod_request(self, next_job: KubernetesJob) -> k8s.V1Pod:
         if not is_callback_job(next_job):
@@ -210,11 +214,11 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
         namespace, name = _place(plan.pod)
         body = self.kube_client.api_client.sanitize_for_serialization(plan.pod)
         view = self._create_or_find(namespace, name, body, callback_id_of(body["metadata"]))
+        self._created[name] = view
         mine = view.owner == str(self.scheduler_job_id)
         if isinstance(plan.payload, SecretPayload) and mine and view.started_at is None:
             with arrived():
                 self._create_secret(view, plan.secret_parts())
-        self._created[name] = view
         return view
 
     def _create_or_find(
@@ -248,6 +252,7 @@ class CallbackKubernetesScheduler(AirflowKubernetesScheduler):
             create_secret(self._callback_pods, view, parts)
         except SecretRefusedError:
             self.planner.secret_was_refused(view.namespace)
+            self._created.pop(view.name, None)  # it was deleted
             raise
 
     def ensure_payload(self, pod: PodView, make_workload: Callable[[], Any]) -> None:
