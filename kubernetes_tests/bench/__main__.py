@@ -35,7 +35,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--burst", type=int, help="callbacks of the burst")
     parser.add_argument("--growth", type=int, nargs="*", help="numbers of live callbacks, smallest first")
     parser.add_argument("--output", type=Path, default=Path("build/bench"), help="folder for JSON and plot")
-    parser.add_argument("--judge", action="store_true", help="fail if a ratio is far outside its target")
+    parser.add_argument(
+        "--judge", action="store_true", help="fail if a ratio is far outside its target, twice"
+    )
     parser.add_argument("--sqlite", action="store_true", help="sqlite even where PostgreSQL is to be had")
     return parser.parse_args(arguments)
 
@@ -54,6 +56,26 @@ def database(chosen: argparse.Namespace, stack: contextlib.ExitStack) -> Postgre
     return None
 
 
+def measured(name: str, lab: Lab, size: Size, *, again: bool) -> Results:
+    """Measure one thing.
+
+    :param again: measure it once more if something is far outside its target; what is so only once was the
+        machine's other work.
+    """
+    found = Results()
+    begin = time.monotonic()
+    ALL[name](lab, size, found)
+    print(f"measured: {name} ({time.monotonic() - begin:.0f} s)", flush=True)
+    if again and (outside := far_outside(found)):
+        print(f"once more, since it was far outside the target: {'; '.join(outside)}", flush=True)
+        return measured(name, lab, size, again=False)
+    return found
+
+
+def far_outside(results: Results) -> list[str]:
+    return [f"{v.target.text} {v.median:.2f}" for v in verdicts(results.measured) if v.far_outside]
+
+
 def main(arguments: Sequence[str]) -> int:
     chosen = options(arguments)
     size, results = size_of(chosen), Results()
@@ -63,13 +85,11 @@ def main(arguments: Sequence[str]) -> int:
         lab = Lab(cluster, database(chosen, stack), folder)
         results.figures["database"] = lab.database
         for name in chosen.only:
-            begin = time.monotonic()
-            ALL[name](lab, size, results)
-            print(f"measured: {name} ({time.monotonic() - begin:.0f} s)", flush=True)
+            results.add(measured(name, lab, size, again=chosen.judge))
     found = verdicts(results.measured)
     report.show(found, results.figures)
     report.write(chosen.output, found, results.figures, chosen.size)
-    outside = [verdict.target.text for verdict in found if verdict.far_outside]
+    outside = far_outside(results)
     if chosen.judge and outside:
         print(f"Far outside the targets: {'; '.join(outside)}", file=sys.stderr)
         return 1

@@ -59,6 +59,11 @@ class Results:
     measured: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     figures: dict[str, Any] = field(default_factory=dict)
 
+    def add(self, other: Results) -> None:
+        """Take over what another holds."""
+        self.measured.update(other.measured)
+        self.figures.update(other.figures)
+
 
 def throughput(lab: Lab, size: Size, results: Results) -> None:
     """Tasks and callbacks through the executors, and pods without any executor, round by round."""
