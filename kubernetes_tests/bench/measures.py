@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Callbacks that are there before memory is measured: they bring in modules, connections and caches.
 WARM_UP = 50
+#: Callbacks up to which growth counts what Python holds, and not only what the process has resident.
+TRACED_AT_MOST = 10_000
 
 
 @dataclass(frozen=True)
@@ -229,12 +231,15 @@ def requests(lab: Lab, size: Size, results: Results) -> None:
 
 def growth(lab: Lab, size: Size, results: Results) -> None:
     """Do costs stay flat? The same few launches with more and more callbacks beside them."""
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float | None]] = {}
     for count in size.growth:
-        held = _grown(lab, count)["held"]
+        # Python's own count needs a process of its own, and as many pods once more.
+        held = _grown(lab, count)["held"] if count <= TRACED_AT_MOST else None
         with lab.child("ours") as child:
+            before = child.do("memory")["rss"]
             child.do("populate", count=count, state="running")
             settled = child.do("settle", count=count)
+            resident = child.do("memory")["rss"] - before
             idle = child.do("idle", beats=300)
             launches = [child.do("create_callbacks", count=100)["seconds"] for _ in range(3)]
         found[str(count)] = {
@@ -243,6 +248,7 @@ def growth(lab: Lab, size: Size, results: Results) -> None:
             "pass_longest_beat_ms": settled["longest_beat_of_a_pass"] * 1000,
             "first_pass_s": settled["seconds"],
             "kib_per_callback": held,
+            "resident_kib_per_callback": resident / count / 1024,
         }
     if found:
         results.figures["growth"] = found

@@ -35,7 +35,9 @@ def draw(document: dict[str, Any], path: Path) -> None:
     left.invert_yaxis()
     growth = document["figures"].get("growth", {})
     for name, label in FLAT.items():
-        if points := [(int(size), values[name]) for size, values in growth.items()]:
+        if points := [
+            (int(size), values[name]) for size, values in growth.items() if values.get(name) is not None
+        ]:
             right.plot(*zip(*points, strict=True), marker="o", label=label)
     if growth:
         right.set_xscale("log")
