@@ -65,6 +65,8 @@ class AnswerTaker:
             track.looked_for.add(answer.looked_for)
         if answer.supplied:
             track.repeat_attempt, track.supply_refusal = None, ""
+            if answer.view is not None:
+                self._take_created(answer.callback_id, track, answer.view, answer.view.attempt)
         elif answer.unsupplied and answer.failure is not None:
             track.supply_refusal = answer.failure.message
         if answer.launched_attempt is not None:
@@ -114,16 +116,19 @@ class AnswerTaker:
             return
         if answer.view is not None and answer.failure is None:
             self._metrics.launched(answer.view, answer.deadline, again=attempt > 1)
-            track.workload, track.create_failures, track.may_be_created = None, 0, False
-            self._open.add(answer.view.namespace)
-            if self._records is not None:
-                pod = f"{answer.view.namespace}/{answer.view.name}"
-                self._records[answer.callback_id] = LaunchRecord(answer.callback_id, attempt, pod)
+            self._take_created(answer.callback_id, track, answer.view, attempt)
         elif answer.failure is not None and answer.failure.answer is ApiAnswer.ALREADY_EXISTS:
             self._take_name_taken(answer.callback_id, track, attempt, answer.failure)
         elif answer.failure is not None:
             track.may_be_created = track.may_be_created or answer.failure.may_have_arrived
             self._take_failed_launch(answer.callback_id, track, attempt, answer.failure)
+
+    def _take_created(self, callback_id: str, track: Track, view: PodView, attempt: int) -> None:
+        """The pod has all that it needs: have its row say that it is there."""
+        track.workload, track.create_failures, track.may_be_created = None, 0, False
+        self._open.add(view.namespace)
+        if self._records is not None:
+            self._records[callback_id] = LaunchRecord(callback_id, attempt, f"{view.namespace}/{view.name}")
 
     def _take_name_taken(self, callback_id: str, track: Track, attempt: int, failure: ApiFailure) -> None:
         """Another's pod has the name: the launch is made with the next one, at once."""

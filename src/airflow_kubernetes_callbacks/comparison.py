@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, roles_not_read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,10 +116,12 @@ def _list(
         except Exception as error:  # noqa: BLE001
             failure = classify(error)
             unlisted.add(namespace)
-            passing = passing or failure.answer not in (ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND)
+            # A binding to a role that was deleted says the same as roles that are not read yet, for good.
+            refused = failure.answer in (ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND) or roles_not_read(failure)
+            passing = passing or not refused
             where = f" in namespace {namespace}" if namespace else ""
             told = f"pods{where} could not be listed ({failure.message})"
-            if failure.answer is ApiAnswer.FORBIDDEN:
+            if refused and failure.answer is not ApiAnswer.NOT_FOUND:
                 told += "; grant the scheduler's service account the verb 'list' on pods there"
             trouble.append(told)
             if failure.status is None:

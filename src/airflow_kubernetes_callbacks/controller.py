@@ -142,7 +142,9 @@ class CallbackController:
 
     def moved(self, view: PodView) -> None:
         """A pod left the watch's selection: see what has become of it, where it matters."""
-        if any(pod.uid == view.uid and not pod.gone for pod in self.cache.pods(view.callback_id)):
+        track = self.cache.tracked(view.callback_id)
+        known = any(pod.uid == view.uid and not pod.gone for pod in self.cache.pods(view.callback_id))
+        if known or (track is not None and track.busy):  # the answer to its creation may be on its way
             self.cache.observe(view, time.monotonic())
             self.cache.track(view.callback_id).busy += 1
             self._requests.read(view)

@@ -6,6 +6,7 @@ be created there are its only effects.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 import time
@@ -111,8 +112,8 @@ class LaunchPlanner:
     _secrets_allowed: dict[str, _Permission] = field(default_factory=dict)
     _secrets_lock: threading.Lock = field(default_factory=threading.Lock)
     _shapes: PodShapes = field(default_factory=PodShapes)
-    #: Planning takes the processor alone: threads that do it at the same time only get in each other's way, and
-    #: in that of the scheduler's.
+    #: Building a pod takes the processor alone: threads that do it at the same time only get in each other's
+    #: way, and in that of the scheduler's. Nothing that waits for a file or a server is done under it but the hook.
     _planning: threading.Lock = field(default_factory=threading.Lock)
 
     def plan(self, workload: Any, attempt: int) -> LaunchPlan:
@@ -121,8 +122,7 @@ class LaunchPlanner:
         :raises LaunchError: the callback cannot be launched like this, now or later; the text says why.
         """
         try:
-            with self._planning:
-                return self._plan(workload, attempt)
+            return self._plan(workload, attempt)
         except LaunchError as error:
             raise type(error)(could_not_start(str(error))) from error
 
@@ -131,7 +131,9 @@ class LaunchPlanner:
         subject = self._subject(data)
         settings = self._settings_for(author, subject)
         template, namespace = self._placed(settings)
-        payload = self._payload(workload, data, namespace)
+        in_secret = self._carried_in_secret(namespace)  # asked once: the answer may change meanwhile
+        with self._planning:
+            payload = self._payload(workload, data, in_secret=in_secret)
         request = PodRequest(
             callback_id=workload.callback.id,
             attempt=attempt,
@@ -179,8 +181,7 @@ class LaunchPlanner:
         :raises LaunchError: it cannot be launched like this; the text says why.
         """
         try:
-            with self._planning:
-                return self._plan_connection_test(workload)
+            return self._plan_connection_test(workload)
         except LaunchError as error:
             raise type(error)(could_not_start(str(error))) from error
 
@@ -215,8 +216,9 @@ class LaunchPlanner:
         return self._built(request)
 
     def _built(self, request: PodRequest) -> LaunchPlan:
-        pod = construct_callback_pod(request, self._shapes)
-        pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
+        with self._planning:
+            pod = construct_callback_pod(request, self._shapes)
+            pod = apply_mutation_hook(pod, self.hook, watched_namespaces=self.watched_namespaces)
         return LaunchPlan(pod, request.payload, request)
 
     def _placed(self, settings: PodSettings) -> tuple[k8s.V1Pod, str]:
@@ -231,11 +233,10 @@ class LaunchPlanner:
             raise LaunchError(f"no pod template: set {STOCK_OPTION}.")
         return load_template(self.stock_template, named_in=STOCK_OPTION)
 
-    def _payload(self, workload: Any, data: dict[str, Any], namespace: str) -> Payload:
+    def _payload(self, workload: Any, data: dict[str, Any], *, in_secret: bool) -> Payload:
         callback_id = workload.callback.id
         # Only a Secret may carry a token that reads Connections and Variables: the pod's spec is
         # readable to many, and ends up in logs and audit trails.
-        in_secret = self._carried_in_secret(namespace)  # asked once: the answer may change meanwhile
         wide = self.settings.connections_and_variables and in_secret
         token = self.fresh_token(callback_id, wide)
         callback = workload.callback.model_copy(update={"data": data})
@@ -267,7 +268,9 @@ class LaunchPlanner:
             except Exception:
                 if before is None:
                     raise
-                return before.allowed  # what was known has to do until the API server answers
+                # What was known has to do until the API server answers.
+                self._secrets_allowed[namespace] = dataclasses.replace(before, asked_at=time.monotonic())
+                return before.allowed
             now = time.monotonic()
             since = before.since if before is not None and not allowed else now
             self._secrets_allowed[namespace] = _Permission(allowed, since, now)

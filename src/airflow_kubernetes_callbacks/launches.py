@@ -41,6 +41,8 @@ _ROWS_AT_ONCE = 50
 _ROWS_FRESH_FOR = 1.0
 #: For how long (seconds) workloads are made anew before those that there are by then are launched.
 _MAKING_FOR = 0.2
+#: Seconds after which the others do not wait any longer for the thread that reads.
+_HANGS_AFTER = 15.0
 
 
 class Launcher(Protocol):
@@ -82,6 +84,9 @@ class Launches:
         #: Those whose rows say that they are to be launched, and when these were read (monotonic seconds).
         self._ready: list[Ready] = []
         self._read_at = 0.0
+        #: How many of those were handed out since, and how many are whatever their age.
+        self._handed_out = 0
+        self._at_once = max(batch_size, concurrency)
         self._stopping = False
 
     def add(self, order: LaunchOrder) -> None:
@@ -102,24 +107,31 @@ class Launches:
     def _take_ready(self) -> list[Ready]:
         """Return the next ones to launch, whose rows were read just now.
 
-        Those that are read are returned however long the reading took: a slow database slows launches down,
+        One for each thread is returned however long the reading took: a slow database slows launches down,
         and does not stop them.
         """
-        with self._taking:
+        if not self._taking.acquire(timeout=_HANGS_AFTER):
+            # The connection of the thread that reads is dead, perhaps: this one reads for itself.
+            return self._still_queued(self._take_orders(self._batch_size))
+        try:
             if self._stopping:
                 return []
-            if time.monotonic() - self._read_at > _ROWS_FRESH_FOR or not self._ready:
-                again = self._ready or self._take_orders()
-                self._read_at = time.monotonic()
-                self._ready = self._still_queued(again) if again else []
+            stale = time.monotonic() - self._read_at > _ROWS_FRESH_FOR and self._handed_out >= self._at_once
+            if stale or not self._ready:
+                again = self._ready or self._take_orders(max(self._batch_size, _ROWS_AT_ONCE))
+                self._read_at, self._handed_out = time.monotonic(), 0
+                self._ready = self._still_queued(again)
             some, self._ready = self._ready[: self._batch_size], self._ready[self._batch_size :]
+            self._handed_out += len(some)
             return some
+        finally:
+            self._taking.release()
 
-    def _take_orders(self) -> list[Ready]:
+    def _take_orders(self, most: int) -> list[Ready]:
         """Return the next orders with their workloads; those for which none can be made are answered."""
         orders: list[Ready] = []
         until = time.monotonic() + _MAKING_FOR
-        while len(orders) < max(self._batch_size, _ROWS_AT_ONCE):
+        while len(orders) < most:
             if orders and time.monotonic() > until:
                 break
             try:
@@ -166,11 +178,13 @@ class Launches:
         The rows are read anew however fresh the decisions are: within a second another scheduler's pod of
         such an attempt can have been refused by its node and deleted, and its name would be free again.
         """
+        if not orders:
+            return []
         try:
             rows = self._store.rows([order.callback_id for order, _ in orders])
         except BaseException as error:  # noqa: BLE001 - it is answered
             for order, _ in orders:
-                self._report(order, Launched(error=error))
+                self._report(order, Launched(error=without_workload(error)))
             return []
         ready = []
         for order, workload in orders:

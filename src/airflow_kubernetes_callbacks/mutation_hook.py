@@ -9,6 +9,7 @@ from airflow_kubernetes_callbacks import identity
 from airflow_kubernetes_callbacks.errors import LaunchDelayedError, LaunchError
 from airflow_kubernetes_callbacks.pod_identity import check_annotations, put_identity
 from airflow_kubernetes_callbacks.pod_spec import base_container_of, never_restart
+from airflow_kubernetes_callbacks.pod_template import FILE_ERRORS_FOR_GOOD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
@@ -30,8 +31,8 @@ def apply_mutation_hook(
 
     :raises LaunchError: whatever else the hook raises (``SystemExit`` and a library's panic too), or if what
         it leaves is no pod that could run the callback.
-    :raises LaunchDelayedError: the hook raises an ``OSError``: what it asks does not answer (those of
-        ``requests`` are such errors too).
+    :raises LaunchDelayedError: the hook raises an ``OSError`` that is not about a file which is missing or may
+        not be read: what it asks does not answer (those of ``requests`` are such errors too).
     """
     name, namespace = pod.metadata.name, pod.metadata.namespace
     labels = _reserved(pod.metadata.labels)
@@ -42,7 +43,8 @@ def apply_mutation_hook(
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise  # a person's, at the command line
-        raised = LaunchDelayedError if isinstance(error, OSError) else LaunchError
+        passing = isinstance(error, OSError) and not isinstance(error, FILE_ERRORS_FOR_GOOD)
+        raised = LaunchDelayedError if passing else LaunchError
         raise raised(
             f"pod_mutation_hook failed for this callback's pod: {type(error).__name__}: {error}. A callback "
             f"pod has the label {identity.WORKLOAD_TYPE_LABEL}={identity.CALLBACK_WORKLOAD} and neither task_id "

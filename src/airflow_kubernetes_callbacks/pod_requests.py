@@ -147,7 +147,10 @@ class Requests:
                 view = find_pod(self._client, callback_id, look)
                 answer = Answer(callback_id, view=view, looked_for=(look.namespace, look.name))
             except BaseException as error:  # noqa: BLE001 - without an answer the callback would wait for ever
-                answer = Answer(callback_id, failure=_about(look.namespace, look.name, classify(error)))
+                failure = classify(error)
+                answer = Answer(callback_id, failure=_about(look.namespace, look.name, failure))
+                if self._stays_without_roles(f"{look.namespace}/{look.name}", failure):
+                    answer = Answer(callback_id, looked_for=(look.namespace, look.name))
             self._answers.put(answer)
 
         self._pool.submit(work)
@@ -226,7 +229,7 @@ class Requests:
             found = self._read(pod)
         except Exception as error:
             failure = classify(error)
-            if failure.answer is not ApiAnswer.FORBIDDEN and not self._stays_without_roles(pod, failure):
+            if failure.answer is not ApiAnswer.FORBIDDEN and not self._stays_without_roles(pod.uid, failure):
                 raise
             log.warning(
                 "Pod %s/%s is not in the list of pods, and is taken for gone: it may not be read (%s). Grant the "
@@ -239,10 +242,10 @@ class Requests:
         self._unread_since.pop(pod.uid, None)
         return found
 
-    def _stays_without_roles(self, pod: PodView, failure: ApiFailure) -> bool:
+    def _stays_without_roles(self, pod: str, failure: ApiFailure) -> bool:
         """Tell whether roles have been missing for so long that they are deleted and not just unread."""
         now = time.monotonic()
-        since = self._unread_since.setdefault(pod.uid, now) if roles_not_read(failure) else now
+        since = self._unread_since.setdefault(pod, now) if roles_not_read(failure) else now
         return now - since >= _ROLES_READ_WITHIN
 
     def _adopt(self, pod: PodView) -> PodView | None:

@@ -28,7 +28,7 @@ OWN_OPTION = "[kubernetes_callbacks] pod_template_file, or in the rule"
 STOCK_OPTION = "[kubernetes_executor] pod_template_file"
 #: What keeps a file from being read until a person mends it. All else passes: too many open files, a
 #: volume that does not answer.
-_FOR_GOOD = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
+FILE_ERRORS_FOR_GOOD = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
 def load_template(path: str, *, named_in: str = OWN_OPTION) -> k8s.V1Pod:
@@ -46,7 +46,7 @@ def load_template(path: str, *, named_in: str = OWN_OPTION) -> k8s.V1Pod:
         return _parsed(path, stamp.st_mtime_ns, stamp.st_size)
     except OSError as error:
         told = f"pod template {path!r} cannot be read: {error.strerror or error}."
-        if isinstance(error, _FOR_GOOD):
+        if isinstance(error, FILE_ERRORS_FOR_GOOD):
             raise LaunchError(f"{told} {remedy}") from error
         raise LaunchDelayedError(told) from error
     except LaunchError as error:
