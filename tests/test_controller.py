@@ -1054,6 +1054,28 @@ def test_launch_that_another_scheduler_has_overtaken_is_not_made(make_world):
     assert len(only_row(world).runs) == 1
 
 
+def test_slot_is_free_again_when_another_ended_the_callback_while_it_waited_for_a_list(make_world):
+    """It had been handed over late, was in no comparison any more, and nothing else led to a look at it."""
+    world = make_world(schedulers=2)
+    for scheduler in world.schedulers * 2:
+        turn(world, scheduler)
+    row = world.add_callback("refused")
+    for scheduler in world.schedulers:
+        scheduler.hand_out()
+    for scheduler in world.schedulers:
+        scheduler.commit_hand_out()
+    first, late = world.schedulers
+    first.heartbeat()
+    world.clock.now += SETTINGS.reconcile_interval + 1
+    turn(world, late, work=False)
+    assert late.executor.running
+    first.do_all_work()
+    turn(world, first)
+    assert row.state == FAILED
+    rest(world)
+    world.check_end()
+
+
 def test_states_of_the_world_are_those_that_the_reconciler_knows():
     assert {RowState(state) for state in (QUEUED, RUNNING)} == {state for state in RowState if state.active}
 

@@ -128,10 +128,12 @@ class CallbackCache:
         return self._tracks.setdefault(callback_id, Track())
 
     def idle_tracks(self) -> Iterable[str]:
-        """Yield callbacks without pod that wait for nothing here: what became of them may have gone unseen."""
+        """Yield callbacks without pod of which no answer is to come: what became of them may have gone unseen.
+
+        Also one that is to be launched: it may wait for a list, and another scheduler may have ended it.
+        """
         for callback_id, track in self._tracks.items():
-            waits = track.held or track.busy or track.workload is not None
-            if not waits and callback_id not in self._pods:
+            if not (track.held or track.busy) and callback_id not in self._pods:
                 yield callback_id
 
     def tracked(self, callback_id: str) -> Track | None:
