@@ -1076,6 +1076,29 @@ def test_slot_is_free_again_when_another_ended_the_callback_while_it_waited_for_
     world.check_end()
 
 
+@pytest.mark.parametrize("api", [False, True], ids=["scheduler-owns-running", "api-owns-running"])
+def test_pod_that_another_scheduler_made_again_is_not_doubled(make_world, api):
+    """A person removed the pod; its launch by another scheduler waited meanwhile, and found the name free."""
+    world = make_world("succeeds", schedulers=2, api_owns_running=api)
+    first, second = world.schedulers
+    for scheduler in (first, second):
+        scheduler.hand_out()
+    for scheduler in (first, second):
+        scheduler.commit_hand_out()
+    second.heartbeat()  # decides to launch, and its request waits
+    turn(world, first)
+    turn(world, first)
+    world.delete_from_outside(world.pods()[0], force=True)
+    second.do_all_work()
+    for _ in range(4):
+        turn(world, first)
+        world.clock.now += 6
+        assert [pod["metadata"]["name"][-1] for pod in world.pods()] == ["1"]
+    rest(world)
+    world.check_end()
+    assert (only_row(world).state, len(only_row(world).runs)) == (SUCCESS, 1)
+
+
 def test_states_of_the_world_are_those_that_the_reconciler_knows():
     assert {RowState(state) for state in (QUEUED, RUNNING)} == {state for state in RowState if state.active}
 

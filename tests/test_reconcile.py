@@ -101,6 +101,16 @@ def situation(row_view: RowView, *pods: PodView, **changes: object) -> Situation
     return replace(usual, **changes)  # type: ignore[arg-type]
 
 
+def name(attempt: int) -> str:
+    return f"callback-{ID}-{attempt}"
+
+
+def looked(*attempts: int, **more: object) -> Memory:
+    """The pods of these attempts were asked for by their names."""
+    places = frozenset(("airflow", name(attempt)) for attempt in attempts)
+    return Memory(known=True, looked_for=places, **more)  # type: ignore[arg-type]
+
+
 @dataclass(frozen=True)
 class Says:
     """An ``EmitFailure`` or ``Delete`` by what its text has to contain."""
@@ -371,10 +381,24 @@ def test_running_pods(given, expected):
         ),
         case(
             "E2-pod-deleted-before-it-had-a-node-is-launched-again",
-            situation(QUEUED_ROW, pod(gone=True, ended_at=NOW - 60)),
+            situation(QUEUED_ROW, pod(gone=True, ended_at=NOW - 60), memory=looked(1)),
             Occupy(),
             RecordAttempt(2),
             Launch(2),
+        ),
+        case(
+            "E2-before-it-is-launched-again-its-name-is-looked-at-for-another-scheduler-may-have-made-it-anew",
+            situation(QUEUED_ROW, pod(gone=True, ended_at=NOW - 60)),
+            Occupy(),
+            RecordAttempt(2),
+            LookFor("airflow", name(1), again=True),
+        ),
+        case(
+            "E2-the-name-that-is-looked-at-is-that-of-the-last-attempt-that-was-recorded",
+            situation(row(next_attempt=3), pod(gone=True, ended_at=NOW - 60), memory=looked(1)),
+            Occupy(),
+            RecordAttempt(3),
+            LookFor("airflow", name(2), again=True),
         ),
         case(
             "E2-launch-again-waits-for-its-delay",
@@ -399,7 +423,7 @@ def test_running_pods(given, expected):
         ),
         case(
             "E2-pod-is-launched-again-in-the-end-though-nobody-says-when-it-ended",
-            situation(QUEUED_ROW, pod(gone=True), memory=Memory(known=True, orphaned_since=NOW - 10)),
+            situation(QUEUED_ROW, pod(gone=True), memory=looked(1, orphaned_since=NOW - 10)),
             Occupy(),
             RecordAttempt(2),
             Launch(2),
@@ -416,7 +440,7 @@ def test_running_pods(given, expected):
         ),
         case(
             "pending-pod-with-node-that-is-gone-has-not-begun-if-the-api-would-know",
-            situation(QUEUED_ROW, pod(gone=True, node="node-1", ended_at=NOW - 60), **API),
+            situation(QUEUED_ROW, pod(gone=True, node="node-1", ended_at=NOW - 60), memory=looked(1), **API),
             Occupy(),
             RecordAttempt(2),
             Launch(2),
@@ -428,7 +452,7 @@ def test_running_pods(given, expected):
         ),
         case(
             "pod-that-never-started-and-is-gone-is-launched-again",
-            situation(QUEUED_ROW, pod(NEVER_STARTED, gone=True, ended_at=NOW - 60)),
+            situation(QUEUED_ROW, pod(NEVER_STARTED, gone=True, ended_at=NOW - 60), memory=looked(1)),
             Occupy(),
             RecordAttempt(2),
             Launch(2),
@@ -438,7 +462,7 @@ def test_running_pods(given, expected):
             situation(
                 QUEUED_ROW,
                 pod(gone=True, node="node-1", ended_at=NOW - 60),
-                memory=Memory(known=True, condemned=(("uid-1", "ImagePullBackOff: no such image"),)),
+                memory=looked(1, condemned=(("uid-1", "ImagePullBackOff: no such image"),)),
             ),
             Occupy(),
             RecordAttempt(2),
@@ -464,7 +488,9 @@ def test_running_pods(given, expected):
         ),
         case(
             "recorded-next-attempt-is-launched-when-the-old-pod-is-gone",
-            situation(row(next_attempt=2), pod(gone=True, node="node-1", ended_at=NOW - 60)),
+            situation(
+                row(next_attempt=2), pod(gone=True, node="node-1", ended_at=NOW - 60), memory=looked(1)
+            ),
             Occupy(),
             RecordAttempt(2),
             Launch(2),
@@ -695,15 +721,6 @@ def test_rows_without_pod(given, expected):
 
 
 # Pods that lists do not have ------------------------------------------------------------------------
-
-
-def name(attempt: int) -> str:
-    return f"callback-{ID}-{attempt}"
-
-
-def looked(*attempts: int) -> Memory:
-    """The pods of these attempts were asked for by their names."""
-    return Memory(known=True, looked_for=frozenset(("airflow", name(attempt)) for attempt in attempts))
 
 
 RECORDED = f"airflow/{name(1)}"
@@ -1962,13 +1979,14 @@ def rules_broken(given: Situation, actions: tuple[object, ...]) -> list[str]:
         or bool(given.pods)
         or given.pods_complete
         or (given.memory.refusal is not None and not given.memory.refusal.pod_may_exist),
-        "a pod is asked for by its name once, where a list misses it, and nothing else is done": not looks
-        or (
-            len(actions) == 1
-            and given.pods_complete
-            and active
-            and (looks[0].namespace, looks[0].name) not in given.memory.looked_for
-        ),
+        "a pod is asked for by its name once": not looks
+        or (active and (looks[0].namespace, looks[0].name) not in given.memory.looked_for),
+        "a pod that was never seen is asked for by its name where a list misses it": not looks
+        or looks[0].again
+        or (len(actions) == 1 and given.pods_complete),
+        "before the next launch the pod that it follows is asked for, when that launch is recorded": not looks
+        or not looks[0].again
+        or (set(kinds) == {Occupy, RecordAttempt, LookFor} and not live),
         "slot is not taken and freed at once": not {Occupy, Release} <= set(kinds),
         "terminal row frees its slot": given.row.state is not RowState.TERMINAL or Release in kinds,
         "every look of an active row of ours ends in an event, a request, a launch or another look": (

@@ -94,3 +94,10 @@ def test_pod_that_may_never_be_read_counts_as_gone_and_the_log_says_why(error, c
 def test_error_that_may_pass_says_nothing(error):
     with pytest.raises(type(error)):
         find_pod(client_with(error), ID, LookFor("airflow", NAME))
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_pod_that_another_scheduler_made_again_is_not_told_as_one_without_labels(again, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert find_pod(client_with(pod()), ID, LookFor("airflow", NAME, again=again)) is not None
+    assert ("changed its labels" in caplog.text) is not again

@@ -47,12 +47,14 @@ class Delete:
 class LookFor:
     """Read the pod of this name, which may be there though lists do not have it: it may have lost its labels.
 
-    ``recorded``: the row says that this pod was created, so its name alone tells whose it is.
+    ``recorded``: the row says that this pod was created, so its name alone tells whose it is. ``again``: one of
+    this name is gone, and another scheduler may have made it again; no list was waited for.
     """
 
     namespace: str
     name: str
     recorded: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

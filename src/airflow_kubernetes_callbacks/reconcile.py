@@ -21,11 +21,13 @@ from airflow_kubernetes_callbacks.actions import (
     FailureKind,
     Launch,
     LookAgain,
+    LookFor,
     Occupy,
     RecordAttempt,
     Release,
 )
 from airflow_kubernetes_callbacks.cleaning import clean_up, mine, owner_is_gone
+from airflow_kubernetes_callbacks.identity import pod_name
 from airflow_kubernetes_callbacks.outcome import CallbackOutcome, PodView
 from airflow_kubernetes_callbacks.pauses import growing_pause
 from airflow_kubernetes_callbacks.reason import COULD_NOT_START, RAN_AND_FAILED
@@ -224,7 +226,19 @@ def _relaunch(situation: Situation, settings: CallbackSettings, pod: PodView) ->
     )
     if situation.now < not_before:
         return (Occupy(), RecordAttempt(attempt), LookAgain(not_before))
-    return (Occupy(), RecordAttempt(attempt), Launch(attempt))
+    return (Occupy(), RecordAttempt(attempt), _look_before(situation, pod, attempt) or Launch(attempt))
+
+
+def _look_before(situation: Situation, gone: PodView, attempt: int) -> LookFor | None:
+    """Return the look at the pod that this attempt follows, if it was not made yet.
+
+    A scheduler that hung, or took the callback for one without pod, may have made it again after it was deleted
+    from outside. None does once the next attempt is recorded, and that is before the look.
+    """
+    look = LookFor(gone.namespace, pod_name(gone.callback_id, attempt - 1), again=True)
+    is_there = any(pod.name == look.name and not pod.gone for pod in situation.pods)
+    made = (look.namespace, look.name) in situation.memory.looked_for
+    return None if made or is_there or attempt - 1 <= situation.row.history else look
 
 
 def _ended_at(situation: Situation, pod: PodView) -> float:

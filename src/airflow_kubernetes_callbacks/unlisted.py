@@ -46,6 +46,11 @@ def find_pod(client: PodClient, callback_id: str, look: LookFor) -> PodView | No
         return None
     if pod is None or pod.callback_id != callback_id:
         return None
+    if look.again:
+        log.info(
+            "Pod %s/%s of callback %s was deleted and is there again.", pod.namespace, pod.name, callback_id
+        )
+        return pod
     log.warning(
         "Pod %s/%s of callback %s is not in the list of pods, and is there: somebody has changed its labels. It "
         "is looked at by its name from now on.",
