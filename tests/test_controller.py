@@ -1099,6 +1099,27 @@ def test_pod_that_another_scheduler_made_again_is_not_doubled(make_world, api):
     assert (only_row(world).state, len(only_row(world).runs)) == (SUCCESS, 1)
 
 
+def test_callback_that_was_handed_over_late_is_not_launched_beside_the_pod_that_is_given_up(make_world):
+    """Another scheduler had launched it, and recorded the next attempt to delete the pod that did not start."""
+    world = make_world("starts_at_second", schedulers=2)
+    late, other = world.schedulers
+    late.hand_out()
+    late.commit_hand_out()
+    for _ in range(40):
+        turn(world, other, work=False)
+        if only_row(world).data.get(RECORD_KEY) == {"attempt": 2}:
+            break
+        other.do_all_work()
+        world.clock.now += 5
+        for pod in world.pods():
+            world.progress(pod)
+    turn(world, late)
+    assert [pod["metadata"]["name"][-1] for pod in world.pods()] == ["1"]
+    rest(world)
+    world.check_end()
+    assert only_row(world).state == SUCCESS
+
+
 def test_states_of_the_world_are_those_that_the_reconciler_knows():
     assert {RowState(state) for state in (QUEUED, RUNNING)} == {state for state in RowState if state.active}
 

@@ -605,9 +605,17 @@ def test_pods_that_are_gone(given, expected):
             Launch(1),
         ),
         case(
-            "handed-over-callback-goes-on-with-the-recorded-attempt",
-            situation(row(next_attempt=3), memory=Memory(known=True, repeat_attempt=1), pods_complete=False),
+            "handed-over-callback-goes-on-after-a-persons-retry",
+            situation(
+                row(next_attempt=3, history=2),
+                memory=Memory(known=True, repeat_attempt=1),
+                pods_complete=False,
+            ),
             Launch(3),
+        ),
+        case(
+            "handed-over-callback-that-another-scheduler-has-launched-since-waits-for-a-list",
+            situation(row(next_attempt=3), memory=Memory(known=True, repeat_attempt=1), pods_complete=False),
         ),
         case(
             "C1-creation-is-repeated-when-its-time-has-come",
@@ -851,8 +859,13 @@ ONE_NAMESPACE = {"namespace": "airflow"}
             Launch(3),
         ),
         case(
-            "attempt-that-is-handed-over-is-launched-without-a-look",
-            situation(row(next_attempt=3), memory=Memory(known=True, repeat_attempt=1), **ONE_NAMESPACE),
+            "handed-over-callback-that-another-scheduler-has-launched-since-is-launched-after-a-look",
+            situation(row(next_attempt=3), memory=looked(repeat_attempt=1), **ONE_NAMESPACE),
+            LookFor("airflow", name(2)),
+        ),
+        case(
+            "handed-over-callback-that-another-scheduler-has-launched-since-goes-on-with-the-recorded-attempt",
+            situation(row(next_attempt=3), memory=looked(2, repeat_attempt=1), **ONE_NAMESPACE),
             Launch(3),
         ),
         case(

@@ -38,7 +38,9 @@ def without_pod(situation: Situation, settings: CallbackSettings) -> tuple[Actio
     launches = row.next_attempt - 1 - row.history
     exhausted = row.state is RowState.QUEUED and launches > settings.launch_retries
     done_with = was_created or exhausted or row.state is not RowState.QUEUED
-    if memory.repeat_attempt is not None and not done_with:
+    # Another scheduler has made the attempt that was asked for here: its pod may be there still.
+    overtaken = row.next_attempt > max(memory.repeat_attempt or 0, row.history + 1)
+    if memory.repeat_attempt is not None and not done_with and not overtaken:
         if situation.now < memory.retry_at:
             return (LookAgain(memory.retry_at),)
         attempt = max(memory.repeat_attempt, row.next_attempt)
