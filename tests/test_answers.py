@@ -235,3 +235,14 @@ def test_look_by_name_that_failed_is_made_again_later(takes):
     takes.request_fails(THROTTLED)
     assert takes.track.memory().looked_for == frozenset()
     assert takes.track.ask_again_at > time.time()
+
+
+def test_pod_whose_secret_came_with_a_later_request_is_recorded_like_any_other(takes):
+    pod = view(callback_id="one", attempt=2)
+    takes.taker.take(Answer("one", view=pod, failure=LOST, launched_attempt=2))
+    assert takes.cache.pods("one") == (pod,)
+    assert (takes.records, takes.track.create_failures, takes.track.repeat_attempt) == ({}, 1, 2)
+    takes.taker.take(Answer("one", view=pod, supplied=True))
+    assert takes.records["one"].pod == f"{pod.namespace}/{pod.name}"
+    assert takes.records["one"].attempt == 2
+    assert (takes.track.create_failures, takes.track.may_be_created, takes.track.workload) == (0, False, None)

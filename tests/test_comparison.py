@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from kubernetes.client.rest import ApiException
 
@@ -47,6 +49,13 @@ class Client:
             raise self._error
 
 
+def role_is_gone():
+    error = ApiException(status=403, reason="Forbidden")
+    words = 'pods is forbidden: User "x" cannot list resource "pods": RBAC: role.rbac.authorization.k8s.io "y" not found'
+    error.body = json.dumps({"kind": "Status", "code": 403, "reason": "Forbidden", "message": words})
+    return error
+
+
 def test_namespace_that_cannot_be_listed_does_not_hide_the_others():
     found = compare(Store(), Client(["a", "b", "c"], refused=["b"]), frozenset())
     assert {pod.namespace for pod in found.pods} >= {"a", "c"}
@@ -89,6 +98,7 @@ def test_list_speaks_of_callbacks_whose_pods_it_would_have(row, place, covered):
     ("error", "concluded", "asked"),
     [
         pytest.param(ApiException(status=403, reason="Forbidden"), True, ["a", "b", "c"], id="forbidden"),
+        pytest.param(role_is_gone(), True, ["a", "b", "c"], id="role-is-gone-and-its-binding-is-left"),
         pytest.param(ApiException(status=500, reason="Oops"), False, ["a", "b", "c"], id="broken-for-now"),
         pytest.param(ConnectionResetError(104, "reset"), False, ["a", "b"], id="no-answer-ends-the-asking"),
     ],

@@ -77,8 +77,7 @@ def requests_of(store, launcher, **options):
         launcher=launcher,
         token_generator=lambda: None,
         me="7",
-        concurrency=1,
-        **options,
+        **{"concurrency": 1, **options},
     )
 
 
@@ -119,6 +118,35 @@ def test_rows_that_were_read_a_while_ago_are_read_again_before_their_launch(cloc
     launch_all(requests, 4)
     assert launcher.launched == [["id-0"], ["id-1"], ["id-2"], ["id-3"]]
     assert store.reads == [["id-0", "id-1", "id-2", "id-3"], ["id-2", "id-3"]]
+
+
+def test_rows_that_were_read_slowly_do_for_one_launch_of_each_thread(clock):
+    store, launcher = SlowStore(clock, reading=1.05), Launcher(clock)
+    requests = requests_of(store, launcher, concurrency=4)
+    order(requests, 8, "workload")
+    launch_all(requests, 8)
+    assert len(launcher.launched) == 8
+    assert [len(read) for read in store.reads] == [8, 4]
+
+
+def test_threads_go_on_beside_one_whose_connection_hangs(clock, monkeypatch):
+    monkeypatch.setattr(launches, "_HANGS_AFTER", 0.01)
+    store, launcher = SlowStore(clock), Launcher(clock)
+    requests = requests_of(store, launcher)
+    order(requests, 2, "workload")
+    with requests._launches._taking:  # by the one that hangs
+        launch_all(requests, 2)
+    assert launcher.launched == [["id-0"], ["id-1"]]
+
+
+def test_error_of_a_driver_while_rows_are_read_is_no_reason_to_give_up(clock):
+    def rows(callback_ids):
+        raise AttributeError("'NoneType' object has no attribute 'read'")
+
+    requests = requests_of(SimpleNamespace(rows=rows), Launcher(clock))
+    order(requests, 3, "workload")
+    launch_all(requests, 3)
+    assert [answer.failure.retryable for answer in requests.answers()] == [True] * 3
 
 
 @pytest.mark.parametrize(
@@ -253,6 +281,28 @@ def test_pod_that_may_not_be_read_for_lack_of_roles_is_gone_when_they_stay_away(
         except ApiException:
             seen.append(None)
     assert seen == [None, None, False, None, True]
+
+
+def test_look_by_name_that_lacks_a_role_for_long_has_found_nothing(clock, monkeypatch):
+    monkeypatch.setattr(pod_requests, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    class AtOnce(Immediate):
+        def submit(self, work):
+            work()
+
+    monkeypatch.setattr(pod_requests, "WorkerPool", AtOnce)
+
+    def read_pod(*_, **__):
+        raise told(403, json.dumps({"kind": "Status", "message": ROLES}))
+
+    requests = requests_of(None, None)
+    requests._client = SimpleNamespace(read_pod=read_pod)
+    looked_for = []
+    for later in (0, 59, 1):
+        clock.now += later
+        requests.find(view().callback_id, LookFor("airflow", view().name))
+        looked_for += [answer.looked_for for answer in requests.answers()]
+    assert looked_for == [None, None, ("airflow", view().name)]
 
 
 WEBHOOK = 'admission webhook "x.y" denied the request: Get "https://registry": dial tcp: no such host'
