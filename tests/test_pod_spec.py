@@ -426,6 +426,14 @@ def test_hook_whose_service_does_not_answer_is_called_again(error: Exception) ->
     assert launch_failure(caught.value).retryable
 
 
+@pytest.mark.parametrize("error", [FileNotFoundError(2, "no such file"), PermissionError(13, "denied")])
+def test_hook_whose_file_is_missing_fails_the_launch_at_once(error: Exception) -> None:
+    with pytest.raises(LaunchError, match="pod_mutation_hook failed") as caught:
+        hooked(_raise(error))
+
+    assert not isinstance(caught.value, LaunchDelayedError)
+
+
 def test_interrupt_during_the_hook_is_not_swallowed() -> None:
     with pytest.raises(KeyboardInterrupt):
         hooked(_raise(KeyboardInterrupt()))
