@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kubernetes_tests.databases import PostgresqlServer
 
 ROOT = Path(__file__).resolve().parents[2]
+#: What is measured is this checkout, whatever package the environment has.
+PYTHON_PATH = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
 
 #: As many at once as our executor's ``launch_concurrency``, so that nobody creates with more.
 CONCURRENCY = 16
@@ -55,7 +57,7 @@ class Child:
             [sys.executable, "-m", "kubernetes_tests.bench.child"],
             env={
                 **env.environment,
-                "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+                "PYTHONPATH": PYTHON_PATH,
                 "BENCH_KUBECONFIG": str(namespace.cluster.kubeconfig),
                 "BENCH_NAMESPACE": namespace.name,
             },

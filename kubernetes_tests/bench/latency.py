@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kubernetes_asyncio import watch
 
 from kubernetes_tests.airflow_env import wait_for
-from kubernetes_tests.bench.lab import ROOT, Child
+from kubernetes_tests.bench.lab import PYTHON_PATH, Child
 from kubernetes_tests.bench.pods import connected, end_pod
 from kubernetes_tests.heartbeats import Heartbeats
 
@@ -118,7 +118,7 @@ def _on_local_executor(lab: Lab, count: int) -> dict[str, list[float]]:
         child = Child(env, namespace, config)
         try:
             env.start_api_server()
-            env.start_scheduler(environment={"BENCH_NOTES": str(notes), "PYTHONPATH": str(ROOT)})
+            env.start_scheduler(environment={"BENCH_NOTES": str(notes), "PYTHONPATH": PYTHON_PATH})
             missed, terminal = _miss_one_by_one(child, count, NOTE)
             began, ended = _noted(notes)
             return {

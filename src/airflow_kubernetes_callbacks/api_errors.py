@@ -291,6 +291,11 @@ def roles_not_read(failure: ApiFailure) -> bool:
     return failure.status == 403 and _ROLES_NOT_READ.search(failure.message) is not None
 
 
+def not_permitted(failure: ApiFailure) -> bool:
+    """Tell whether the account may not do this: for good, or for as long as roles are missing."""
+    return failure.answer is ApiAnswer.FORBIDDEN or roles_not_read(failure)
+
+
 def namespace_without_creation(failure: ApiFailure) -> str | None:
     """Return the namespace in which, as the API server says, pods may not be created; None if it does not."""
     found = _MAY_NOT_CREATE.search(failure.message) if failure.status == 403 else None

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, roles_not_read
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, not_permitted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -117,11 +117,11 @@ def _list(
             failure = classify(error)
             unlisted.add(namespace)
             # A binding to a role that was deleted says the same as roles that are not read yet, for good.
-            refused = failure.answer in (ApiAnswer.FORBIDDEN, ApiAnswer.NOT_FOUND) or roles_not_read(failure)
-            passing = passing or not refused
+            forbidden = not_permitted(failure)
+            passing = passing or not (forbidden or failure.answer is ApiAnswer.NOT_FOUND)
             where = f" in namespace {namespace}" if namespace else ""
             told = f"pods{where} could not be listed ({failure.message})"
-            if refused and failure.answer is not ApiAnswer.NOT_FOUND:
+            if forbidden:
                 told += "; grant the scheduler's service account the verb 'list' on pods there"
             trouble.append(told)
             if failure.status is None:

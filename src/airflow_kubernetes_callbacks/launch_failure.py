@@ -54,7 +54,7 @@ def _number(number: str, unit: str) -> Decimal:
 
 
 def without_workload(error: BaseException) -> BaseException:
-    """Return what *error* means, which came when a workload was made of its row.
+    """Return what *error* means, which came when a row was read, for its workload or right before the launch.
 
     A driver may raise anything over a connection that breaks (PyMySQL/PyMySQL#1013: ``AttributeError``), and
     no request was made: so it is tried again, whatever it is.

@@ -180,40 +180,37 @@ class LaunchPlanner:
 
         :raises LaunchError: it cannot be launched like this; the text says why.
         """
+        settings = self.rules.options
         try:
-            return self._plan_connection_test(workload)
+            template, namespace = self._placed(settings)
+            payload = self._carried(workload.model_dump_json(), in_secret=self._carried_in_secret(namespace))
+            request = PodRequest(
+                callback_id=str(workload.connection_test_id),
+                attempt=1,
+                owner=self.me,
+                dag_id="",
+                run_id="",
+                callback_path="",
+                namespace=namespace,
+                payload=payload,
+                template=template,
+                settings=settings,
+                kube_image=self.kube_image,
+                active_deadline_seconds=active_deadline(workload.timeout, self.settings),
+                security_context=self.settings.security_context,
+                service_account_token=self.settings.service_account_token,
+                watched_namespaces=self.watched_namespaces,
+                identity=connection_test_identity(
+                    str(workload.connection_test_id),
+                    workload.connection_id,
+                    owner=self.me,
+                    executor=self.executor_names[0] if self.executor_names else None,
+                    team=self.team,
+                ),
+            )
+            return self._built(request)
         except LaunchError as error:
             raise type(error)(could_not_start(str(error))) from error
-
-    def _plan_connection_test(self, workload: Any) -> LaunchPlan:
-        settings = self.rules.options
-        template, namespace = self._placed(settings)
-        payload = self._carried(workload.model_dump_json(), in_secret=self._carried_in_secret(namespace))
-        request = PodRequest(
-            callback_id=str(workload.connection_test_id),
-            attempt=1,
-            owner=self.me,
-            dag_id="",
-            run_id="",
-            callback_path="",
-            namespace=namespace,
-            payload=payload,
-            template=template,
-            settings=settings,
-            kube_image=self.kube_image,
-            active_deadline_seconds=active_deadline(workload.timeout, self.settings),
-            security_context=self.settings.security_context,
-            service_account_token=self.settings.service_account_token,
-            watched_namespaces=self.watched_namespaces,
-            identity=connection_test_identity(
-                str(workload.connection_test_id),
-                workload.connection_id,
-                owner=self.me,
-                executor=self.executor_names[0] if self.executor_names else None,
-                team=self.team,
-            ),
-        )
-        return self._built(request)
 
     def _built(self, request: PodRequest) -> LaunchPlan:
         with self._planning:

@@ -67,9 +67,8 @@ def is_callback_event(event: Any) -> bool:
         annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
         annotated = CALLBACK_ID_ANNOTATION in annotations
         typed = labels.get(WORKLOAD_TYPE_LABEL) == CALLBACK_WORKLOAD
-        if (
-            "task_id" in annotations
-        ):  # users label pods of tasks, and annotate pods of callbacks, as they like
+        # Users label pods of tasks, and annotate pods of callbacks, as they like.
+        if "task_id" in annotations:
             return annotated and typed
         return annotated or typed or CALLBACK_ID_LABEL in labels
     except (KeyError, TypeError, AttributeError):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, roles_not_read
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, not_permitted
 from airflow_kubernetes_callbacks.cli.log_lines import lines_in
 from airflow_kubernetes_callbacks.cli.model import PodFacts, connection_test_pod_facts, pod_facts
 from airflow_kubernetes_callbacks.identity import (
@@ -212,7 +212,7 @@ class Cluster(PodClient):
             failure = classify(error)
             if failure.answer is ApiAnswer.NOT_FOUND:
                 return False
-            if failure.answer is ApiAnswer.FORBIDDEN or roles_not_read(failure):
+            if not_permitted(failure):
                 return None
             raise
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, roles_not_read
+from airflow_kubernetes_callbacks.api_errors import ApiAnswer, classify, not_permitted
 from airflow_kubernetes_callbacks.cli.deployment import Deployment, api_trouble
 from airflow_kubernetes_callbacks.cli.durations import parse_age
 from airflow_kubernetes_callbacks.cli.interventions import Known, Leftover, leftovers
@@ -80,7 +80,7 @@ def _secrets(cluster: Cluster) -> list[SecretFacts]:
         return cluster.secrets()
     except Exception as error:  # noqa: BLE001 - each Secret goes with its pod anyway
         failure = classify(error)
-        if failure.answer is not ApiAnswer.FORBIDDEN and not roles_not_read(failure):
+        if not not_permitted(failure):
             fail(f"Secrets cannot be listed: {failure.message}")
         else:
             say(
